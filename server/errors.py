@@ -1,0 +1,116 @@
+"""Every error that a caller can tell apart.
+
+    ZhikuError                     code 500, the service is at fault
+    ├── NotFound                   code 404, names something that is not there
+    ├── AlreadyExists              code 404, as the old contract has it
+    ├── InvalidName                code 403, a name that cannot be a label
+    ├── InvalidRequest             code 422, a value that makes no sense
+    ├── Busy                       code 503, try again later
+    ├── ConfigurationError         code 500, settings contradict each other or the data
+    │   └── MissingDependency      code 500, a package has to be installed
+    ├── LoadError                  code 500, a file cannot be read
+    │   ├── UnsupportedFormat      no loader for this extension
+    │   ├── EmptyDocument          read, but there is no text in it
+    │   └── DamagedFile            broken, encrypted, or not what its name says
+    ├── EmbeddingError             code 500, the embedding model failed or its answer is unusable
+    │   └── DimensionMismatch      the model's vectors do not fit the knowledge base
+    ├── LLMError                   code 500, the language model failed
+    │   ├── LLMRateLimited         it says that we ask too often
+    │   └── LLMIncomplete          its reply is empty or was cut
+    └── JobCancelled               code 409, somebody stopped the work
+
+Messages tell what to do next, in Chinese and English, and never hold a secret or a stack trace.
+"""
+
+from __future__ import annotations
+
+
+class ZhikuError(Exception):
+    """Base of all expected errors; `code` goes into the body of the answer, the HTTP status stays 200."""
+
+    code = 500
+
+    @property
+    def message(self) -> str:
+        """The words for the user."""
+        return str(self.args[0]) if self.args else type(self).__name__
+
+
+class NotFound(ZhikuError):
+    """The named thing does not exist."""
+
+    code = 404
+
+
+class AlreadyExists(ZhikuError):
+    """The name is taken."""
+
+    code = 404
+
+
+class InvalidName(ZhikuError):
+    """A client's name that cannot be used as a label."""
+
+    code = 403
+
+
+class InvalidRequest(ZhikuError):
+    """A value of the request makes no sense."""
+
+    code = 422
+
+
+class Busy(ZhikuError):
+    """The part that is asked for is occupied; trying again later helps."""
+
+    code = 503
+
+
+class ConfigurationError(ZhikuError):
+    """The settings contradict each other or the stored data."""
+
+
+class MissingDependency(ConfigurationError):
+    """An optional package is needed; the message says how to install it."""
+
+
+class LoadError(ZhikuError):
+    """A file cannot be turned into text."""
+
+
+class UnsupportedFormat(LoadError):
+    """There is no loader for this kind of file."""
+
+
+class EmptyDocument(LoadError):
+    """The file was read and holds no text."""
+
+
+class DamagedFile(LoadError):
+    """The file is broken, encrypted, or not what its name says."""
+
+
+class EmbeddingError(ZhikuError):
+    """The embedding model failed, or its answer cannot be used."""
+
+
+class DimensionMismatch(EmbeddingError):
+    """The embedding model's vectors do not fit those that the knowledge base holds."""
+
+
+class LLMError(ZhikuError):
+    """The language model failed."""
+
+
+class LLMRateLimited(LLMError):
+    """The provider says that it is asked too often."""
+
+
+class LLMIncomplete(LLMError):
+    """The reply is empty or was cut before its end."""
+
+
+class JobCancelled(ZhikuError):
+    """Somebody cancelled the job."""
+
+    code = 409
