@@ -1,1 +1,5 @@
+"""Typed settings: defaults in code, then `configs/*.yaml`, then the environment (`ZHIKU_…`)."""
 
+from configs.settings import ChatModelSettings, EmbeddingModelSettings, PromptTemplates, Settings
+
+__all__ = ["ChatModelSettings", "EmbeddingModelSettings", "PromptTemplates", "Settings"]

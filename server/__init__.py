@@ -1,1 +1,1 @@
-
+"""Zhiku: files in, cited answers out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 Metadata = Mapping[str, Any]
@@ -74,3 +75,116 @@ class Hit:
     end: int | None = None
     metadata: Metadata = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One way in which a knowledge base is split, embedded and stored.
+
+    `dimension` is None until the first vector is in. `options` are the splitter's. `transform_no` grows with
+    every fit of the embedding transform (0 = the model's own), `transform_size` is the number of vectors
+    that there were at the last one.
+    """
+
+    id: int
+    kb_id: int
+    vs_type: str
+    embed_model: str
+    dimension: int | None
+    options: Mapping[str, Any]
+    transform_no: int = 0
+    transform_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeBase:
+    """A knowledge base and the generation that searchers see; `version` grows with every change."""
+
+    id: int
+    name: str
+    info: str
+    version: int
+    generation: Generation
+    create_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file that a knowledge base holds.
+
+    States: `stored` (bytes only), `pending` (waits or is being read), `keyword` (found by keyword, its
+    vectors are on the way), `ready`, `partial` (some chunks have no vector), `failed` (see `reason`).
+    """
+
+    id: int
+    kb_id: int
+    name: str
+    storage: str | None
+    sha256: str
+    size: int
+    file_version: int
+    custom_docs: bool
+    state: str
+    reason: str
+    create_time: datetime
+    update_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRange:
+    """Chunks with ids from `lo` to `hi` may have come, changed or gone; `vectors_only` spares their text."""
+
+    version: int
+    lo: int
+    hi: int
+    vectors_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A chunk as it lies in SQL, with the name of its file."""
+
+    id: int
+    document_id: int
+    ordinal: int
+    text: str
+    file_name: str
+    lang: str
+    page: int | None
+    headings: tuple[str, ...]
+    start: int | None
+    end: int | None
+    metadata: Metadata
+    vector: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work in the background. States: `queued`, `running`, `done`, `failed`, `cancelled`."""
+
+    id: int
+    kind: str
+    kb_id: int
+    file_id: int | None
+    payload: Mapping[str, Any]
+    state: str
+    reason: str
+    total: int
+    finished: int
+    attempts: int
+    create_time: datetime
+    update_time: datetime
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to it by itself."""
+        return self.state in ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far long work is; `event` is what watchers are told, if anything."""
+
+    finished: int
+    total: int
+    event: Mapping[str, Any] | None = None

@@ -13,11 +13,13 @@
     │   ├── EmptyDocument          read, but there is no text in it
     │   └── DamagedFile            broken, encrypted, or not what its name says
     ├── EmbeddingError             code 500, the embedding model failed or its answer is unusable
-    │   └── DimensionMismatch      the model's vectors do not fit the knowledge base
+    │   ├── DimensionMismatch      the model's vectors do not fit the knowledge base
+    │   └── PartlyEmbedded         some chunks of a file have no vector
     ├── LLMError                   code 500, the language model failed
     │   ├── LLMRateLimited         it says that we ask too often
     │   └── LLMIncomplete          its reply is empty or was cut
     └── JobCancelled               code 409, somebody stopped the work
+        └── GenerationGone         the knowledge base was rebuilt under it
 
 Messages tell what to do next, in Chinese and English, and never hold a secret or a stack trace.
 """
@@ -98,6 +100,10 @@ class DimensionMismatch(EmbeddingError):
     """The embedding model's vectors do not fit those that the knowledge base holds."""
 
 
+class PartlyEmbedded(EmbeddingError):
+    """Some chunks of a file could not be embedded; the others are searchable."""
+
+
 class LLMError(ZhikuError):
     """The language model failed."""
 
@@ -114,3 +120,7 @@ class JobCancelled(ZhikuError):
     """Somebody cancelled the job."""
 
     code = 409
+
+
+class GenerationGone(JobCancelled):
+    """The generation that was written to is no longer there: the knowledge base was rebuilt or deleted."""

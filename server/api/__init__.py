@@ -1,1 +1,1 @@
-
+"""The HTTP edge: thin routes, schemas, server-sent events."""

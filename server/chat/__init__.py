@@ -1,1 +1,1 @@
-
+"""Answers: prompts, sources, one module for each kind of chat."""

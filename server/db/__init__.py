@@ -1,1 +1,1 @@
-
+"""SQL: tables, transactions, and all statements."""

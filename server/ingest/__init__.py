@@ -1,1 +1,1 @@
-
+"""From a file to chunks: jobs, loaders, splitters."""

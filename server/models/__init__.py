@@ -1,1 +1,1 @@
-
+"""Embedding and chat models."""

@@ -1,1 +1,1 @@
-
+"""From the blocks of a document to the passages that are indexed and cited."""

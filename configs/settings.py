@@ -1,0 +1,156 @@
+"""Every setting of the service: its type, its default, and a line on what it does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+
+CONFIG_DIR = Path(__file__).resolve().parent
+PROJECT_ROOT = CONFIG_DIR.parent
+EXTRACTIVE = "extractive"
+EMBEDDED = "multilingual-e5-small"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ChatModelSettings(_Section):
+    """One language model, as LangChain's `init_chat_model` takes it."""
+
+    name: str = Field(description="the name that clients send as model_name")
+    provider: str = Field(default="openai", description="provider of init_chat_model: openai, ollama, deepseek …")
+    model: str = Field(default="", description="the provider's name of the model; empty = same as name")
+    base_url: str | None = Field(default=None, description="endpoint of an OpenAI-compatible server")
+    api_key_env: str | None = Field(default=None, description="environment variable that holds the key")
+    context_size: int = Field(default=8192, ge=512, description="tokens that prompt and answer share")
+    max_output_tokens: int = Field(default=1024, ge=1, description="answer length when the client sets none")
+    concurrency: int = Field(default=32, ge=1, description="requests to this model at the same time")
+    timeout: float = Field(default=120, gt=0, description="seconds without a byte until a request fails")
+    max_retries: int = Field(default=3, ge=0, description="tries after a rate limit or a broken connection")
+    options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the provider's class")
+
+    @property
+    def api_key(self) -> SecretStr | None:
+        """The key from the environment, if the model names a variable."""
+        value = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        return SecretStr(value) if value else None
+
+
+class EmbeddingModelSettings(_Section):
+    """One embedding model besides the embedded one, as LangChain's `init_embeddings` takes it."""
+
+    name: str = Field(description="the name that clients send as embed_model")
+    provider: str = Field(default="openai", description="provider of init_embeddings, or 'fake' for tests")
+    model: str = Field(default="", description="the provider's name of the model; empty = same as name")
+    base_url: str | None = Field(default=None, description="endpoint of an OpenAI-compatible server")
+    api_key_env: str | None = Field(default=None, description="environment variable that holds the key")
+    batch_size: int = Field(default=32, ge=1, description="texts in one request")
+    concurrency: int = Field(default=2, ge=1, description="requests at the same time")
+    timeout: float = Field(default=60, gt=0, description="seconds until a request fails")
+    max_retries: int = Field(default=3, ge=0, description="tries after a rate limit or a broken connection")
+    options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the provider's class")
+
+    @property
+    def api_key(self) -> SecretStr | None:
+        """The key from the environment, if the model names a variable."""
+        value = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        return SecretStr(value) if value else None
+
+
+PromptTemplates = dict[str, dict[str, str]]
+
+
+class Settings(BaseSettings):
+    """All settings. An unknown key in a file or an impossible value stops the start with a clear message."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="ZHIKU_", env_nested_delimiter="__", extra="forbid", frozen=True, populate_by_name=True
+    )
+
+    # the server
+    host: str = Field(default="127.0.0.1", description="address to listen on; loopback unless you say otherwise")
+    port: int = Field(default=7861, ge=0, le=65535, description="port to listen on")
+    public_url: str | None = Field(default=None, description="base of citation links; default: as called")
+    cors_origins: list[str] = Field(default_factory=list, description="origins of browser front ends; ['*'] = any")
+    log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
+    max_upload_mb: int = Field(default=200, ge=1, description="largest file that may be uploaded, in MiB")
+
+    # data
+    data_dir: Path = Field(default=PROJECT_ROOT / "knowledge_base", description="the data root; all else lives in it")
+    database_url: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("database_url", "ZHIKU_DATABASE_URL", "DATABASE_URL"),
+        description="SQLAlchemy URL; default: SQLite in the data root",
+    )
+
+    # knowledge bases
+    default_vs_type: str = Field(default="faiss", description="vector store of new knowledge bases")
+    default_embed_model: str = Field(default=EMBEDDED, description="embedding model of new knowledge bases")
+    default_knowledge_base: str = Field(default="samples", description="the knowledge base shown to clients first")
+    chunk_size: int = Field(default=400, ge=1, description="longest chunk, in characters")
+    chunk_overlap: int = Field(default=50, ge=0, description="characters that neighbouring chunks share")
+    zh_title_enhance: bool = Field(default=False, description="mark Chinese titles and name them in what follows")
+    text_splitter: str = Field(default="ChineseRecursiveTextSplitter", description="splitter of new documents")
+    top_k: int = Field(default=3, ge=1, description="hits per search when the client sets no top_k")
+    score_threshold: float = Field(default=1.0, ge=0, le=4, description="largest score that still counts as relevant")
+    search_type: str = Field(default="hybrid", description="hybrid, similarity or keyword")
+    history_len: int = Field(default=3, ge=0, description="turns of a stored conversation that the model sees")
+    cached_vs_num: int = Field(default=16, ge=1, description="knowledge bases whose indexes stay in memory")
+    ingest_workers: int = Field(default=4, ge=1, description="files that are worked on at the same time")
+    embed_threads: int = Field(default=0, ge=0, description="threads of the embedded model; 0 = one per core")
+
+    # models
+    llm_models: list[ChatModelSettings] = Field(default_factory=list, description="language models, the default first")
+    embedding_models: list[EmbeddingModelSettings] = Field(
+        default_factory=list, description="embedding models besides the embedded one"
+    )
+    temperature: float = Field(default=0.7, ge=0, le=2, description="sampling temperature when the client sets none")
+    extractive_fallback: bool = Field(
+        default=False, description="answer by quoting passages when the language model fails, and say so"
+    )
+    prompt_templates: PromptTemplates = Field(
+        default_factory=dict, description="prompts by kind of chat and name; jinja2 with the variables of that kind"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Settings:
+        if self.chunk_overlap >= self.chunk_size:
+            raise ValueError(f"chunk_overlap ({self.chunk_overlap}) must be below chunk_size ({self.chunk_size})")
+        names = [m.name for m in self.llm_models]
+        if len(names) != len(set(names)):
+            raise ValueError("llm_models: two models have the same name")
+        return self
+
+    @property
+    def sql_url(self) -> str:
+        """The database to use."""
+        return self.database_url or f"sqlite:///{self.data_dir.resolve() / 'zhiku.db'}"
+
+    @property
+    def default_llm(self) -> str:
+        """Name of the model that answers when the client names none."""
+        return self.llm_models[0].name if self.llm_models else EXTRACTIVE
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments win over the environment, the environment over files."""
+        folder = Path(os.environ.get("ZHIKU_CONFIG_DIR", CONFIG_DIR))
+        files = [YamlConfigSettingsSource(settings_cls, yaml_file=path) for path in sorted(folder.glob("*.yaml"))]
+        return init_settings, env_settings, *files

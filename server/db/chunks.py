@@ -1,0 +1,207 @@
+"""Chunks and their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+
+from server.db.tables import ChunkRow, DocumentRow, FileRow, GenerationRow, VectorRow
+from server.db.vectors import text_hash
+from server.domain import Chunk, StoredChunk
+
+_PAGE = 2000
+_IN_LIMIT = 500
+
+_COLUMNS = (
+    ChunkRow.id, ChunkRow.document_id, ChunkRow.ordinal, ChunkRow.text, FileRow.name, ChunkRow.lang,
+    ChunkRow.page, ChunkRow.headings, ChunkRow.start, ChunkRow.end, ChunkRow.extra,
+)  # fmt: skip
+
+
+def _stored(row: Row[*tuple[Any, ...]]) -> StoredChunk:
+    chunk_id, document, ordinal, text, name, lang, page, headings, start, end, extra, *vector = row
+    return StoredChunk(
+        chunk_id, document, ordinal, text, name, lang, page, tuple(headings or ()), start, end, extra or {}, *vector
+    )  # fmt: skip
+
+
+def _live(generation_id: int, *more: Any) -> Select[*tuple[Any, ...]]:
+    return (
+        select(*_COLUMNS, *more)
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .join(FileRow, FileRow.id == DocumentRow.file_id)
+        .where(DocumentRow.generation_id == generation_id, DocumentRow.live)
+    )
+
+
+def add(
+    sql: Connection, kb_id: int, document_id: int, chunks: Sequence[Chunk], languages: Sequence[str]
+) -> None:
+    """Insert the chunks of a version in their order."""
+    rows = [
+        {
+            "kb_id": kb_id, "document_id": document_id, "ordinal": ordinal, "text": chunk.text,
+            "text_hash": text_hash(chunk.text), "start": chunk.start, "end": chunk.end, "page": chunk.page,
+            "lang": lang, "headings": list(chunk.headings) or None, "extra": dict(chunk.metadata) or None,
+        }
+        for ordinal, (chunk, lang) in enumerate(zip(chunks, languages, strict=True))
+    ]  # fmt: skip
+    if rows:
+        sql.execute(insert(ChunkRow), rows)
+
+
+def by_ids(sql: Connection, generation_id: int, ids: Iterable[int]) -> dict[int, StoredChunk]:
+    """Visible chunks with these ids and their vectors; ids that are gone are missing in the answer."""
+    wanted = list(dict.fromkeys(ids))
+    found: dict[int, StoredChunk] = {}
+    for at in range(0, len(wanted), _IN_LIMIT):
+        query = (
+            _live(generation_id, VectorRow.vector)
+            .outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+            .where(ChunkRow.id.in_(wanted[at : at + _IN_LIMIT]))
+        )
+        found.update((row[0], _stored(row)) for row in sql.execute(query))
+    return found
+
+
+def of_files(sql: Connection, generation_id: int, file_names: Iterable[str] | None = None) -> list[StoredChunk]:
+    """Visible chunks of some files (None = of all), in reading order."""
+    query = _live(generation_id).order_by(FileRow.id, ChunkRow.ordinal)
+    if file_names is not None:
+        query = query.where(FileRow.name.in_(list(file_names)))
+    return [_stored(row) for row in sql.execute(query)]
+
+
+def texts_between(
+    sql: Connection, generation_id: int, lo: int = 0, hi: int | None = None
+) -> Iterator[list[tuple[int, str]]]:
+    """Pages of (id, text) of visible chunks in a range of ids."""
+    query = (
+        select(ChunkRow.id, ChunkRow.text)
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .where(DocumentRow.generation_id == generation_id, DocumentRow.live)
+    )
+    for page in _pages(sql, query, lo, hi):
+        yield [(row[0], row[1]) for row in page]
+
+
+def vectors_between(
+    sql: Connection, generation_id: int, lo: int = 0, hi: int | None = None
+) -> Iterator[list[tuple[int, str, bytes]]]:
+    """Pages of (id, language, raw vector) of visible chunks that have one, in a range of ids."""
+    query = (
+        select(ChunkRow.id, ChunkRow.lang, VectorRow.vector)
+        .join(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .where(DocumentRow.generation_id == generation_id, DocumentRow.live)
+    )
+    for page in _pages(sql, query, lo, hi):
+        yield [(row[0], row[1], row[2]) for row in page]
+
+
+def _pages(sql: Connection, query: Select[*tuple[Any, ...]], lo: int, hi: int | None) -> Iterator[Sequence[Row[*tuple[Any, ...]]]]:
+    after = lo - 1
+    while True:
+        page_query = query.where(ChunkRow.id > after).order_by(ChunkRow.id).limit(_PAGE)
+        if hi is not None:
+            page_query = page_query.where(ChunkRow.id <= hi)
+        page = sql.execute(page_query).all()
+        if page:
+            yield page
+            after = page[-1][0]
+        if len(page) < _PAGE:
+            return
+
+
+def without_vector(sql: Connection, document_id: int) -> list[tuple[int, str, bytes]]:
+    """(id, text, hash) of a version's chunks that still need a vector, in order."""
+    rows = sql.execute(
+        select(ChunkRow.id, ChunkRow.text, ChunkRow.text_hash)
+        .outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+        .where(ChunkRow.document_id == document_id, VectorRow.chunk_id.is_(None))
+        .order_by(ChunkRow.id)
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+def known_vectors(
+    sql: Connection, embed_model: str, dimension: int, hashes: Iterable[bytes]
+) -> dict[bytes, bytes]:
+    """Vectors that equal texts got from the same model before, by text hash: nothing is embedded twice."""
+    wanted = list(dict.fromkeys(hashes))
+    found: dict[bytes, bytes] = {}
+    for at in range(0, len(wanted), _IN_LIMIT):
+        rows = sql.execute(
+            select(ChunkRow.text_hash, VectorRow.vector)
+            .join(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+            .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+            .join(GenerationRow, GenerationRow.id == DocumentRow.generation_id)
+            .where(GenerationRow.embed_model == embed_model, ChunkRow.text_hash.in_(wanted[at : at + _IN_LIMIT]))
+        )
+        found.update((row[0], row[1]) for row in rows if len(row[1]) == 2 * dimension)
+    return found
+
+
+def add_vectors(sql: Connection, vectors: Mapping[int, bytes]) -> None:
+    """Store raw vectors by chunk id."""
+    if vectors:
+        sql.execute(insert(VectorRow), [{"chunk_id": chunk_id, "vector": blob} for chunk_id, blob in vectors.items()])
+
+
+def edit(sql: Connection, chunk_id: int, text: str, lang: str, extra: Mapping[str, Any], vector: bytes) -> None:
+    """Replace a chunk's text and vector in place."""
+    values = {"text": text, "text_hash": text_hash(text), "lang": lang, "extra": dict(extra) or None}
+    sql.execute(update(ChunkRow).where(ChunkRow.id == chunk_id).values(start=None, end=None, **values))
+    sql.execute(delete(VectorRow).where(VectorRow.chunk_id == chunk_id))
+    add_vectors(sql, {chunk_id: vector})
+
+
+def remove(sql: Connection, ids: Sequence[int]) -> None:
+    """Delete chunks and count them off their documents."""
+    documents = set(sql.scalars(select(ChunkRow.document_id).where(ChunkRow.id.in_(ids))))
+    sql.execute(delete(ChunkRow).where(ChunkRow.id.in_(ids)))
+    for document_id in documents:
+        count = select(func.count()).select_from(ChunkRow).where(ChunkRow.document_id == document_id)
+        sql.execute(
+            update(DocumentRow).where(DocumentRow.id == document_id).values(chunk_count=count.scalar_subquery())
+        )
+
+
+def count_vectors(sql: Connection, generation_id: int) -> int:
+    """Number of visible chunks with a vector."""
+    return int(
+        sql.scalar(
+            select(func.count())
+            .select_from(VectorRow)
+            .join(ChunkRow, ChunkRow.id == VectorRow.chunk_id)
+            .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+            .where(DocumentRow.generation_id == generation_id, DocumentRow.live)
+        )
+        or 0
+    )
+
+
+def sample_texts(sql: Connection, generation_id: int, count: int) -> list[str]:
+    """Texts of about `count` visible chunks, evenly spread over the generation; the same ones every time."""
+    live = (
+        select(ChunkRow.id)
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .where(DocumentRow.generation_id == generation_id, DocumentRow.live)
+    )
+    ids = sql.scalars(live.order_by(ChunkRow.id)).all()
+    chosen = ids[:: max(1, len(ids) // count)][:count]
+    return list(sql.scalars(select(ChunkRow.text).where(ChunkRow.id.in_(chosen)).order_by(ChunkRow.id)))
+
+
+def count_by_file(sql: Connection, generation_id: int) -> dict[int, tuple[int, int]]:
+    """(chunks, chunks with a vector) of visible versions, by file id."""
+    rows = sql.execute(
+        select(DocumentRow.file_id, func.count(ChunkRow.id), func.count(VectorRow.chunk_id))
+        .join(ChunkRow, ChunkRow.document_id == DocumentRow.id)
+        .outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+        .where(DocumentRow.generation_id == generation_id, DocumentRow.live)
+        .group_by(DocumentRow.file_id)
+    )
+    return {row[0]: (row[1], row[2]) for row in rows}

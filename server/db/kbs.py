@@ -1,0 +1,182 @@
+"""Knowledge bases, their generations, and the log of their changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from server.db.tables import ChangeRow, DocumentRow, FileRow, GenerationRow, KnowledgeBaseRow
+from server.domain import ChangedRange, Generation, KnowledgeBase
+from server.names import kb_key
+
+KEPT_CHANGES = 4000
+"""Versions whose changes stay in the log; an index that is further behind is built anew."""
+
+_KB = select(
+    KnowledgeBaseRow.id,
+    KnowledgeBaseRow.name,
+    KnowledgeBaseRow.info,
+    KnowledgeBaseRow.version,
+    KnowledgeBaseRow.create_time,
+    GenerationRow.id,
+    GenerationRow.vs_type,
+    GenerationRow.embed_model,
+    GenerationRow.dimension,
+    GenerationRow.options,
+    GenerationRow.transform_no,
+    GenerationRow.transform_size,
+).join(GenerationRow, GenerationRow.id == KnowledgeBaseRow.generation_id)
+
+
+def _knowledge_base(row: Row[*tuple[Any, ...]]) -> KnowledgeBase:
+    kb_id, name, info, version, created, gen_id, *rest = row
+    return KnowledgeBase(kb_id, name, info, version, Generation(gen_id, kb_id, *rest), created)
+
+
+def find(sql: Connection, name: str) -> KnowledgeBase | None:
+    """The knowledge base of that name; case and width of the letters do not count."""
+    row = sql.execute(_KB.where(KnowledgeBaseRow.name_key == kb_key(name))).first()
+    return _knowledge_base(row) if row else None
+
+
+def get(sql: Connection, kb_id: int) -> KnowledgeBase | None:
+    """The knowledge base with that id."""
+    row = sql.execute(_KB.where(KnowledgeBaseRow.id == kb_id)).first()
+    return _knowledge_base(row) if row else None
+
+
+def list_all(sql: Connection) -> list[KnowledgeBase]:
+    """All knowledge bases in the order of their making."""
+    return [_knowledge_base(row) for row in sql.execute(_KB.order_by(KnowledgeBaseRow.id))]
+
+
+def create(
+    sql: Connection, name: str, info: str, vs_type: str, embed_model: str, options: Mapping[str, Any]
+) -> KnowledgeBase:
+    """A new, empty knowledge base. The name must be canonical and free."""
+    key = sql.execute(insert(KnowledgeBaseRow).values(name=name, name_key=kb_key(name), info=info)).inserted_primary_key
+    kb_id = int(key[0]) if key else 0
+    generation_id = add_generation(sql, kb_id, vs_type, embed_model, options)
+    set_generation(sql, kb_id, generation_id)
+    made = get(sql, kb_id)
+    if made is None:
+        raise RuntimeError("a row that was just inserted is not there")
+    return made
+
+
+def drop(sql: Connection, kb_id: int) -> None:
+    """Delete the knowledge base with all that hangs on it, by foreign keys."""
+    sql.execute(delete(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id))
+
+
+def set_info(sql: Connection, kb_id: int, info: str) -> None:
+    """Change the description."""
+    sql.execute(update(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id).values(info=info))
+
+
+def add_generation(
+    sql: Connection, kb_id: int, vs_type: str, embed_model: str, options: Mapping[str, Any]
+) -> int:
+    """A generation that nobody sees yet."""
+    values = {"kb_id": kb_id, "vs_type": vs_type, "embed_model": embed_model, "options": dict(options)}
+    key = sql.execute(insert(GenerationRow).values(values)).inserted_primary_key
+    return int(key[0]) if key else 0
+
+
+def get_generation(sql: Connection, generation_id: int) -> Generation | None:
+    """The generation with that id."""
+    columns = GenerationRow.__table__.c
+    row = sql.execute(
+        select(
+            columns.id,
+            columns.kb_id,
+            columns.vs_type,
+            columns.embed_model,
+            columns.dimension,
+            columns.options,
+            columns.transform_no,
+            columns.transform_size,
+        ).where(columns.id == generation_id)
+    ).first()
+    return Generation(*row) if row else None
+
+
+def list_generation_ids(sql: Connection, kb_id: int) -> list[int]:
+    """All generations of a knowledge base, the live one and those being built or left behind."""
+    return list(sql.scalars(select(GenerationRow.id).where(GenerationRow.kb_id == kb_id)))
+
+
+def set_generation(sql: Connection, kb_id: int, generation_id: int) -> None:
+    """Make a generation the one that searchers see."""
+    sql.execute(update(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id).values(generation_id=generation_id))
+
+
+def drop_generation(sql: Connection, generation_id: int) -> None:
+    """Delete a generation with its documents, chunks and vectors."""
+    sql.execute(delete(GenerationRow).where(GenerationRow.id == generation_id))
+
+
+def set_dimension(sql: Connection, generation_id: int, dimension: int) -> None:
+    """Record the length of the generation's vectors."""
+    sql.execute(update(GenerationRow).where(GenerationRow.id == generation_id).values(dimension=dimension))
+
+
+def set_transform(sql: Connection, generation: Generation, transform: bytes, size: int) -> None:
+    """Give a generation a new embedding transform, fitted on `size` vectors."""
+    sql.execute(
+        update(GenerationRow)
+        .where(GenerationRow.id == generation.id)
+        .values(transform=transform, transform_no=generation.transform_no + 1, transform_size=size)
+    )
+
+
+def get_transform(sql: Connection, generation_id: int) -> bytes | None:
+    """The fitted embedding transform of a generation, None when it has none."""
+    return sql.scalar(select(GenerationRow.transform).where(GenerationRow.id == generation_id))
+
+
+def bump(
+    sql: Connection, kb_id: int, ranges: Iterable[tuple[int, int]] = (), *, vectors_only: bool = False
+) -> int:
+    """Log that chunks in these ranges of ids changed, and return the knowledge base's new version.
+
+    The row of the knowledge base stays locked until the transaction ends, so versions become visible in
+    their order on every database.
+    """
+    matches = KnowledgeBaseRow.id == kb_id
+    sql.execute(update(KnowledgeBaseRow).where(matches).values(version=KnowledgeBaseRow.version + 1))
+    version = sql.scalar(select(KnowledgeBaseRow.version).where(matches)) or 0
+    rows = [
+        {"kb_id": kb_id, "version": version, "part": part, "lo": lo, "hi": hi, "vectors_only": vectors_only}
+        for part, (lo, hi) in enumerate(ranges)
+    ]
+    if rows:
+        sql.execute(insert(ChangeRow), rows)
+    if version % 256 == 0:
+        sql.execute(delete(ChangeRow).where(ChangeRow.kb_id == kb_id, ChangeRow.version <= version - KEPT_CHANGES))
+    return version
+
+
+def changes_since(sql: Connection, kb: KnowledgeBase, version: int) -> list[ChangedRange] | None:
+    """What changed after `version`, or None when the log does not reach back that far."""
+    if kb.version - version > KEPT_CHANGES:
+        return None
+    rows = sql.execute(
+        select(ChangeRow.version, ChangeRow.lo, ChangeRow.hi, ChangeRow.vectors_only)
+        .where(ChangeRow.kb_id == kb.id, ChangeRow.version > version, ChangeRow.version <= kb.version)
+        .order_by(ChangeRow.version, ChangeRow.part)
+    )
+    return [ChangedRange(*row) for row in rows]
+
+
+def count_files(sql: Connection) -> dict[int, int]:
+    """Number of searchable files by knowledge base."""
+    rows = sql.execute(
+        select(FileRow.kb_id, func.count(FileRow.id.distinct()))
+        .join(DocumentRow, DocumentRow.file_id == FileRow.id)
+        .where(DocumentRow.live)
+        .group_by(FileRow.kb_id)
+    )
+    return {int(kb_id): int(count) for kb_id, count in rows}

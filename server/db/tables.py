@@ -1,0 +1,209 @@
+"""The tables. SQL is the truth: every index can be thrown away and rebuilt from these rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.mysql import LONGTEXT, MEDIUMBLOB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+BigId = BigInteger().with_variant(Integer, "sqlite")
+LongText = Text().with_variant(LONGTEXT, "mysql")
+Blob = LargeBinary().with_variant(MEDIUMBLOB, "mysql")
+
+
+def utcnow() -> dt.datetime:
+    """Now, in UTC, without a zone (what every dialect stores alike)."""
+    return dt.datetime.now(dt.UTC).replace(tzinfo=None, microsecond=0)
+
+
+class Base(DeclarativeBase):
+    """Parent of all tables."""
+
+    type_annotation_map = {dict[str, Any]: JSON, dt.datetime: DateTime}
+
+
+class KnowledgeBaseRow(Base):
+    """A knowledge base. `version` grows with every change of what a search can find."""
+
+    __tablename__ = "knowledge_base"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    name: Mapped[str] = mapped_column(String(255))
+    name_key: Mapped[str] = mapped_column(String(255), unique=True)
+    info: Mapped[str] = mapped_column(Text, default="")
+    version: Mapped[int] = mapped_column(BigInteger, default=0)
+    generation_id: Mapped[int] = mapped_column(BigInteger, default=0)
+    create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+
+
+class GenerationRow(Base):
+    """One way in which a knowledge base is split, embedded and stored; a rebuild makes a new one and swaps.
+
+    `transform` is the embedding transform as bytes, `transform_no` grows when it is fitted anew, and
+    `transform_size` is the number of vectors it was fitted on.
+    """
+
+    __tablename__ = "generation"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"), index=True)
+    vs_type: Mapped[str] = mapped_column(String(50))
+    embed_model: Mapped[str] = mapped_column(String(255))
+    dimension: Mapped[int | None] = mapped_column(Integer, default=None)
+    options: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    transform: Mapped[bytes | None] = mapped_column(Blob, default=None)
+    transform_no: Mapped[int] = mapped_column(Integer, default=0)
+    transform_size: Mapped[int] = mapped_column(Integer, default=0)
+    create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+
+
+class ChangeRow(Base):
+    """Chunks with ids from `lo` to `hi` changed when the knowledge base reached `version`; look at them."""
+
+    __tablename__ = "change"
+
+    kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"), primary_key=True)
+    version: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    part: Mapped[int] = mapped_column(Integer, primary_key=True)
+    lo: Mapped[int] = mapped_column(BigInteger)
+    hi: Mapped[int] = mapped_column(BigInteger)
+    vectors_only: Mapped[bool] = mapped_column(Boolean, default=False)
+
+
+class FileRow(Base):
+    """A file of a knowledge base. `storage` is the server's own name of its bytes."""
+
+    __tablename__ = "knowledge_file"
+    __table_args__ = (UniqueConstraint("kb_id", "name_key"),)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"))
+    name: Mapped[str] = mapped_column(String(1024))
+    name_key: Mapped[str] = mapped_column(String(64))
+    storage: Mapped[str | None] = mapped_column(String(64), default=None)
+    sha256: Mapped[str] = mapped_column(String(64), default="")
+    size: Mapped[int] = mapped_column(BigInteger, default=0)
+    file_version: Mapped[int] = mapped_column(Integer, default=1)
+    custom_docs: Mapped[bool] = mapped_column(Boolean, default=False)
+    state: Mapped[str] = mapped_column(String(20), default="stored")
+    reason: Mapped[str] = mapped_column(Text, default="")
+    create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+    update_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+
+
+class DocumentRow(Base):
+    """One version of a file's text, cut into chunks, in one generation. Searchers only see `live` ones."""
+
+    __tablename__ = "document"
+    __table_args__ = (Index("ix_document_file", "file_id", "generation_id"),)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"), index=True)
+    file_id: Mapped[int] = mapped_column(ForeignKey("knowledge_file.id", ondelete="CASCADE"))
+    generation_id: Mapped[int] = mapped_column(ForeignKey("generation.id", ondelete="CASCADE"), index=True)
+    file_version: Mapped[int] = mapped_column(Integer)
+    job_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    live: Mapped[bool] = mapped_column(Boolean, default=False)
+    loader: Mapped[str] = mapped_column(String(50), default="")
+    splitter: Mapped[str] = mapped_column(String(50), default="")
+    options: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    warnings: Mapped[list[str]] = mapped_column(JSON, default=list)
+    chunk_count: Mapped[int] = mapped_column(Integer, default=0)
+    create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+
+
+class ChunkRow(Base):
+    """A passage. Ids are never used twice."""
+
+    __tablename__ = "chunk"
+    __table_args__ = (
+        Index("ix_chunk_document", "document_id", "ordinal"),
+        Index("ix_chunk_hash", "text_hash"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    kb_id: Mapped[int] = mapped_column(BigInteger)
+    document_id: Mapped[int] = mapped_column(ForeignKey("document.id", ondelete="CASCADE"))
+    ordinal: Mapped[int] = mapped_column(Integer)
+    text: Mapped[str] = mapped_column(LongText)
+    text_hash: Mapped[bytes] = mapped_column(LargeBinary(12))
+    start: Mapped[int | None] = mapped_column(Integer, default=None)
+    end: Mapped[int | None] = mapped_column(Integer, default=None)
+    page: Mapped[int | None] = mapped_column(Integer, default=None)
+    lang: Mapped[str] = mapped_column(String(8), default="")
+    headings: Mapped[list[str] | None] = mapped_column(JSON, default=None)
+    extra: Mapped[dict[str, Any] | None] = mapped_column(JSON, default=None)
+
+
+class VectorRow(Base):
+    """The raw embedding of a chunk, little-endian float16."""
+
+    __tablename__ = "chunk_vector"
+
+    chunk_id: Mapped[int] = mapped_column(
+        ForeignKey("chunk.id", ondelete="CASCADE"), primary_key=True, autoincrement=False, type_=BigId
+    )
+    vector: Mapped[bytes] = mapped_column(Blob)
+
+
+class JobRow(Base):
+    """Work that goes on in the background. `lease` says until when its worker counts as alive."""
+
+    __tablename__ = "job"
+    __table_args__ = (Index("ix_job_state", "state", "id"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    kind: Mapped[str] = mapped_column(String(20))
+    kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"), index=True)
+    file_id: Mapped[int | None] = mapped_column(BigInteger, default=None, index=True)
+    payload: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    state: Mapped[str] = mapped_column(String(20), default="queued")
+    reason: Mapped[str] = mapped_column(Text, default="")
+    total: Mapped[int] = mapped_column(Integer, default=0)
+    finished: Mapped[int] = mapped_column(Integer, default=0)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    worker: Mapped[str | None] = mapped_column(String(120), default=None)
+    lease: Mapped[float] = mapped_column(Float, default=0)
+    create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+    update_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+
+
+class JobEventRow(Base):
+    """What a job has to tell those who watch it, in order."""
+
+    __tablename__ = "job_event"
+
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True, type_=BigId)
+    seq: Mapped[int] = mapped_column(Integer, primary_key=True)
+    data: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class MessageRow(Base):
+    """A question and its answer in a conversation."""
+
+    __tablename__ = "message"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    conversation_id: Mapped[str] = mapped_column(String(255), index=True)
+    chat_type: Mapped[str] = mapped_column(String(50))
+    query: Mapped[str] = mapped_column(LongText)
+    response: Mapped[str] = mapped_column(LongText, default="")
+    extra: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)

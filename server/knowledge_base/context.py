@@ -1,0 +1,144 @@
+"""What knowledge base services are made of, put together once at the start."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from configs import Settings
+from server.db.session import Database
+from server.domain import Generation
+from server.filestore import FileStore
+from server.ingest.pipeline import Pipeline, SplitOptions
+from server.knowledge_base.backends.faiss_index import FaissIndex
+from server.knowledge_base.cache import CachePool
+from server.models.embeddings import EmbeddingModels
+from server.models.transform import EmbeddingTransform
+from server.retrieval.keyword import KeywordIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Where the vectors of one generation live.
+
+    `collection` is a name for stores that need one: the server's own, ASCII, unique.
+    """
+
+    kb_id: int
+    generation_id: int
+
+    @classmethod
+    def of(cls, generation: Generation) -> Space:
+        """The space that a generation is searched in."""
+        return cls(generation.kb_id, generation.id)
+
+    @property
+    def collection(self) -> str:
+        """Name of the store's collection or file."""
+        return f"zhiku_kb{self.kb_id}_g{self.generation_id}"
+
+
+class Transforms:
+    """Fitted embedding transforms that were used lately, by (generation, number of the fit)."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._known: dict[tuple[int, int], EmbeddingTransform] = {}
+
+    def get(self, key: tuple[int, int], load: Callable[[], EmbeddingTransform]) -> EmbeddingTransform:
+        """The transform of that key; loading it twice at the same time does no harm."""
+        if key not in self._known:
+            if len(self._known) >= self._size:
+                self._known.clear()
+            self._known[key] = load()
+        return self._known.get(key) or load()
+
+
+class Locks:
+    """One lock by key, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
+
+    def of(self, key: object) -> threading.Lock:
+        """The lock of that key."""
+        with self._guard:
+            return self._locks[key]
+
+
+@dataclass(frozen=True)
+class KBContext:
+    """The parts that every service shares."""
+
+    settings: Settings
+    db: Database
+    files: FileStore
+    embeddings: EmbeddingModels
+    pipeline: Pipeline
+    index_dir: Path
+    keyword_pool: CachePool[int, KeywordIndex]
+    vector_pool: CachePool[Space, FaissIndex]
+    default_transform: Callable[[str], EmbeddingTransform]
+    transforms: Transforms = field(default_factory=lambda: Transforms(64))
+    locks: Locks = field(default_factory=Locks)
+
+    @classmethod
+    def build(
+        cls,
+        settings: Settings,
+        db: Database,
+        embeddings: EmbeddingModels,
+        default_transform: Callable[[str], EmbeddingTransform],
+    ) -> KBContext:
+        """Wire the parts; nothing is opened yet but the database."""
+        root = settings.data_dir.resolve()
+        store = FileStore(root / "files", settings.max_upload_mb << 20)
+        return cls(
+            settings=settings,
+            db=db,
+            files=store,
+            embeddings=embeddings,
+            pipeline=Pipeline(db, store, embeddings),
+            index_dir=root / "index",
+            keyword_pool=CachePool(settings.cached_vs_num * 4),
+            vector_pool=CachePool(settings.cached_vs_num, FaissIndex.save),
+            default_transform=default_transform,
+        )
+
+    def directory(self, kb_id: int, generation_id: int | None = None) -> Path:
+        """Where the local indexes of a knowledge base, or of one generation of it, lie."""
+        path = self.index_dir / f"kb{kb_id}"
+        return path if generation_id is None else path / f"g{generation_id}"
+
+    def split_options(
+        self, chunk_size: int | None, chunk_overlap: int | None, zh_title_enhance: bool | None
+    ) -> SplitOptions:
+        """What a request asks for, completed by the settings."""
+        settings = self.settings
+        return SplitOptions(
+            settings.chunk_size if chunk_size is None else chunk_size,
+            settings.chunk_overlap if chunk_overlap is None else chunk_overlap,
+            settings.zh_title_enhance if zh_title_enhance is None else zh_title_enhance,
+            settings.text_splitter,
+        )
+
+    def forget(self, kb_id: int, generation_id: int | None = None) -> None:
+        """Close and delete the local indexes of a knowledge base, or of one generation of it."""
+        for space in self.vector_pool.keys():  # noqa: SIM118
+            if space.kb_id == kb_id and generation_id in (None, space.generation_id):
+                self.vector_pool.pop(space)
+        if generation_id is not None:
+            self.keyword_pool.pop(generation_id)
+        shutil.rmtree(self.directory(kb_id, generation_id), ignore_errors=True)
+
+    def close(self) -> None:
+        """Save the indexes and close what is open."""
+        self.vector_pool.clear()
+        self.keyword_pool.clear()
+        self.embeddings.close()
+        self.db.close()

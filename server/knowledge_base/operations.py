@@ -1,0 +1,307 @@
+"""What people do with a knowledge base: each step writes SQL, queues jobs, and reports by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from server.db import files, kbs
+from server.db import jobs as job_rows
+from server.domain import Chunk, Job, KnowledgeBase, Progress, StoredFile
+from server.errors import GenerationGone, InvalidRequest, LoadError, NotFound, ZhikuError
+from server.filestore import StoredBytes
+from server.ingest.jobs import JobRunner
+from server.ingest.loaders.factory import loader_for
+from server.ingest.pipeline import SplitOptions
+from server.ingest.splitters.factory import splitter
+from server.knowledge_base.context import KBContext
+from server.knowledge_base.factory import KBServiceFactory, vs_type_of
+from server.knowledge_base.rebuild import REBUILD, drop_orphans
+from server.knowledge_base.service import KBService
+from server.names import file_label, kb_label
+
+INGEST = "ingest"
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file as a client sent it."""
+
+    name: str
+    stream: BinaryIO
+
+
+@dataclass
+class Outcome:
+    """What became of the files of one request: the jobs that go on, and the reasons of those that failed."""
+
+    jobs: dict[int, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def add_ended(self, ended: Iterable[Job]) -> dict[str, str]:
+        """The reasons of all files that failed, now that the jobs have ended."""
+        bad = {self.jobs[job.id]: job.reason for job in ended if job.state != "done"}
+        return {**self.failed, **bad}
+
+
+def service_of(name: str) -> KBService:
+    """The service of a knowledge base.
+
+    Raises:
+        NotFound: there is none of that name.
+    """
+    found = KBServiceFactory.get_service_by_name(name)
+    if found is None:
+        raise NotFound(f"未找到知识库 {kb_label(name)}")
+    return found
+
+
+class Operations:
+    """Uploads, updates, deletions and rebuilds."""
+
+    def __init__(self, context: KBContext, runner: JobRunner) -> None:
+        self._context = context
+        self._runner = runner
+
+    # ---- files in
+
+    def upload(
+        self,
+        kb_name: str,
+        uploads: Sequence[Upload],
+        options: SplitOptions,
+        *,
+        override: bool = False,
+        vectorise: bool = True,
+        docs: Mapping[str, Sequence[Chunk]] | None = None,
+    ) -> Outcome:
+        """Store files and queue their ingestion. A name that is taken is left alone unless `override`."""
+        check_split(options)
+        kb = service_of(kb_name).kb()
+        outcome = Outcome()
+        custom = {file_label(name): chunks for name, chunks in (docs or {}).items()}
+        done = set()
+        for upload in uploads:
+            try:
+                file = self._store(kb, upload, override)
+                done.add(file.name)
+                if vectorise:
+                    self._queue(kb, file, options, custom.get(file.name), outcome)
+            except ZhikuError as error:
+                outcome.failed[upload.name] = error.message
+        for name in custom.keys() - done if vectorise else ():
+            self._queue_custom(kb, name, options, custom[name], outcome)
+        self._runner.notify()
+        return outcome
+
+    def _store(self, kb: KnowledgeBase, upload: Upload, override: bool) -> StoredFile:
+        """The stored file: disk first, then the row, then the bytes that the row no longer names."""
+        label = file_label(upload.name)
+        stored = self._context.files.put(kb.id, upload.stream)
+        try:
+            file, old = self._record(kb, label, stored, override)
+        except BaseException:
+            self._context.files.remove(kb.id, stored.storage)
+            raise
+        self._context.files.remove(kb.id, old)
+        return file
+
+    def _record(
+        self, kb: KnowledgeBase, label: str, stored: StoredBytes, override: bool
+    ) -> tuple[StoredFile, str | None]:
+        """Write the row; returns it and the storage name that nobody needs any more.
+
+        A client that lost patience sends its upload again: the same bytes join the work under way.
+        """
+        with self._context.db.write() as sql:
+            known = files.find(sql, kb.id, label)
+            if known is not None and known.storage and not override:
+                same = known.sha256 == stored.sha256
+                under_way = bool(job_rows.active(sql, kb.id, INGEST, known.id))
+                if not (same and (under_way or known.state == "failed")):
+                    raise InvalidRequest(f"文件 {label} 已存在。")
+                return known, stored.storage
+            if known is not None:
+                older = job_rows.active(sql, kb.id, INGEST, known.id)
+                job_rows.cancel(sql, [job.id for job in older], "已有新版本 / a newer version was uploaded")
+            file = files.put(sql, kb.id, label, stored.storage, stored.sha256, stored.size)
+            return file, known.storage if known else None
+
+    def _queue(
+        self,
+        kb: KnowledgeBase,
+        file: StoredFile,
+        options: SplitOptions,
+        custom: Sequence[Chunk] | None,
+        outcome: Outcome,
+    ) -> None:
+        payload: dict[str, Any] = {"options": options.as_dict()}
+        if custom is not None:
+            payload["docs"] = [{"text": chunk.text, "metadata": dict(chunk.metadata)} for chunk in custom]
+        else:
+            self._require_loader(file)
+        with self._context.db.write() as sql:
+            under_way = job_rows.active(sql, kb.id, INGEST, file.id)
+            if under_way and custom is None and under_way[-1].payload == payload:
+                outcome.jobs[under_way[-1].id] = file.name
+                return
+            outcome.jobs[job_rows.add(sql, INGEST, kb.id, file.id, payload)] = file.name
+            if file.state in ("stored", "failed"):
+                files.set_state(sql, file.id, "pending")
+
+    def _require_loader(self, file: StoredFile) -> None:
+        try:
+            loader_for(file.name)
+        except LoadError as error:
+            with self._context.db.write() as sql:
+                files.set_state(sql, file.id, "failed", error.message)
+            raise InvalidRequest(f"加载文档 {file.name} 时出错：{error.message}") from None
+
+    def _queue_custom(
+        self, kb: KnowledgeBase, name: str, options: SplitOptions, chunks: Sequence[Chunk], outcome: Outcome
+    ) -> None:
+        """Chunks for a file that is on the server already; for others nothing happens, as clients expect."""
+        with self._context.db.read() as sql:
+            file = files.find(sql, kb.id, name)
+        if file is not None:
+            self._queue(kb, file, options, chunks, outcome)
+
+    def update(
+        self,
+        kb_name: str,
+        names: Sequence[str],
+        options: SplitOptions,
+        *,
+        override_custom: bool = False,
+        docs: Mapping[str, Sequence[Chunk]] | None = None,
+    ) -> Outcome:
+        """Split and embed files anew that are on the server already."""
+        check_split(options)
+        service = service_of(kb_name)
+        kb, outcome = service.kb(), Outcome()
+        custom = {file_label(name): chunks for name, chunks in (docs or {}).items()}
+        for name in names:
+            try:
+                file = service.find_file(file_label(name))
+                if file.name in custom or not file.custom_docs or override_custom:
+                    self._queue(kb, file, options, custom.get(file.name), outcome)
+            except ZhikuError as error:
+                outcome.failed[name] = f"加载文档 {name} 时出错：{error.message}"
+        for name in custom.keys() - {file_label(name) for name in names if name not in outcome.failed}:
+            self._queue_custom(kb, name, options, custom[name], outcome)
+        self._runner.notify()
+        return outcome
+
+    def delete(self, kb_name: str, names: Sequence[str], *, delete_content: bool) -> dict[str, str]:
+        """Take files out; returns the reasons of those that could not be."""
+        service = service_of(kb_name)
+        failed: dict[str, str] = {}
+        for name in names:
+            try:
+                service.delete_doc(service.find_file(file_label(name)), delete_content=delete_content)
+            except ZhikuError as error:
+                failed[name] = error.message
+        return failed
+
+    # ---- jobs
+
+    def cancel(self, job_id: int) -> bool:
+        """Stop a job; False when it was over already. What a cancelled rebuild made is deleted."""
+        stopped = self._runner.cancel([job_id]) > 0
+        with self._context.db.read() as sql:
+            job = job_rows.get(sql, job_id)
+        if stopped and job is not None and job.kind == REBUILD:
+            drop_orphans(self._context, job.kb_id)
+        return stopped
+
+    # ---- rebuild
+
+    def rebuild(
+        self,
+        kb_name: str,
+        options: Mapping[str, int | bool | None],
+        *,
+        vs_type: str | None = None,
+        embed_model: str | None = None,
+        create: bool = True,
+    ) -> int:
+        """Queue a rebuild beside the live index; returns the job's id. What is not named stays as it is.
+
+        Raises:
+            NotFound: no such knowledge base, and it is not to be created.
+        """
+        service = KBServiceFactory.get_service_by_name(kb_name)
+        if service is None:
+            if not create:
+                raise NotFound(f"未找到知识库 ‘{kb_label(kb_name)}’")
+            settings = self._context.settings
+            service = KBServiceFactory.get_service(kb_name, vs_type or settings.default_vs_type, embed_model)
+            service.create_kb()
+        kb = service.kb()
+        old = kb.generation
+        kept = SplitOptions.of(old.options).as_dict() | {k: v for k, v in options.items() if v is not None}
+        chosen = SplitOptions.of(kept)
+        check_split(chosen)
+        if embed_model is not None:
+            self._context.embeddings.get(embed_model)
+        payload = {
+            "vs_type": vs_type_of(vs_type or old.vs_type).value,
+            "embed_model": embed_model or old.embed_model,
+            "options": chosen.as_dict(),
+        }
+        with self._context.db.write() as sql:
+            for job in job_rows.active(sql, kb.id, REBUILD):
+                if {key: job.payload.get(key) for key in payload} == payload:
+                    return job.id  # the same rebuild asked for twice is one rebuild
+            job_id = job_rows.add(sql, REBUILD, kb.id, None, payload)
+        self._runner.notify()
+        return job_id
+
+
+def check_split(options: SplitOptions) -> None:
+    """Refuse impossible sizes before anything is stored.
+
+    Raises:
+        InvalidRequest: names the field.
+    """
+    splitter(options.splitter, options.chunk_size, options.chunk_overlap)
+
+
+class IngestHandler:
+    """Runs `ingest` jobs."""
+
+    def __init__(self, context: KBContext) -> None:
+        self._context = context
+
+    def __call__(self, job: Job) -> Iterator[Progress]:
+        """Make the job's file searchable in the live generation, also when a rebuild swaps it meanwhile."""
+        while True:
+            kb, file = self._load(job)
+            try:
+                yield from self._ingest(job, kb, file)
+            except GenerationGone:
+                continue
+            return
+
+    def _load(self, job: Job) -> tuple[KnowledgeBase, StoredFile]:
+        with self._context.db.read() as sql:
+            kb = kbs.get(sql, job.kb_id)
+            file = files.get(sql, job.file_id or 0)
+        if kb is None or file is None:
+            raise NotFound("文件或知识库已被删除 / the file or its knowledge base is gone")
+        return kb, file
+
+    def _ingest(self, job: Job, kb: KnowledgeBase, file: StoredFile) -> Iterator[Progress]:
+        docs = job.payload.get("docs")
+        custom = [Chunk(item["text"], metadata=item["metadata"]) for item in docs] if docs is not None else None
+        options = SplitOptions.of(job.payload["options"])
+        yield from self._context.pipeline.ingest(file, kb.generation, options, custom, job.id)
+        with self._context.db.read() as sql:
+            waiting = [other for other in job_rows.active(sql, kb.id, INGEST) if other.id != job.id]
+        if not waiting or job.id % _CATCH_UP_EVERY == 0:
+            KBServiceFactory.get_service_of_generation(kb.name, kb.generation).catch_up()
+
+
+_CATCH_UP_EVERY = 20
+"""While many files wait, the indexes are brought forward once for so many of them: searches do it anyway."""

@@ -1,0 +1,167 @@
+"""Builds a new generation of a knowledge base beside the live one, and swaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from server.db import chunks as chunk_rows
+from server.db import files, kbs
+from server.db import jobs as job_rows
+from server.domain import Chunk, Generation, Job, KnowledgeBase, Progress, StoredFile
+from server.errors import EmbeddingError, LoadError, NotFound, PartlyEmbedded
+from server.ingest.pipeline import SplitOptions
+from server.knowledge_base.context import KBContext
+from server.knowledge_base.factory import KBServiceFactory
+
+REBUILD = "rebuild"
+
+
+class RebuildHandler:
+    """Runs `rebuild` jobs.
+
+    Searches see the old generation until the new one is complete. Files that come, change or go meanwhile
+    are looked at again before the swap. A rebuild that was interrupted or failed goes on where it stopped.
+    """
+
+    def __init__(self, context: KBContext) -> None:
+        self._context = context
+
+    def __call__(self, job: Job) -> Iterator[Progress]:
+        """Rebuild the job's knowledge base; one event for each file, as the contract has them."""
+        kb = self._kb(job.kb_id)
+        new = self._generation(job, kb)
+        failures: dict[int, _Failure] = {}
+        finished = job.finished
+        while (waiting := self._waiting(kb, new, failures)) or not self._swap(kb, new, failures):
+            total = finished + len(waiting)
+            for file in waiting:
+                finished += 1
+                yield from self._file(job, kb, file, new, failures, finished, total)
+        drop_orphans(self._context, kb.id)
+
+    def _kb(self, kb_id: int) -> KnowledgeBase:
+        with self._context.db.read() as sql:
+            kb = kbs.get(sql, kb_id)
+        if kb is None:
+            raise NotFound("知识库已被删除 / the knowledge base is gone")
+        return kb
+
+    def _generation(self, job: Job, kb: KnowledgeBase) -> Generation:
+        """The generation that this job began, or a new one."""
+        with self._context.db.write() as sql:
+            known = job.payload.get("generation_id")
+            if known and (found := kbs.get_generation(sql, known)):
+                return found
+            payload = job.payload
+            new = kbs.add_generation(sql, kb.id, payload["vs_type"], payload["embed_model"], payload["options"])
+            job_rows.set_payload(sql, job.id, {**payload, "generation_id": new})
+            made = kbs.get_generation(sql, new)
+        if made is None:
+            raise NotFound("重建已不存在 / the rebuild is gone")
+        return made
+
+    def _file(
+        self,
+        job: Job,
+        kb: KnowledgeBase,
+        file: StoredFile,
+        new: Generation,
+        failures: dict[int, _Failure],
+        number: int,
+        total: int,
+    ) -> Iterator[Progress]:
+        """Ingest one file into the new generation. A file that cannot be read is skipped and reported; a model
+        that is down ends the rebuild, for the old index is better than an empty one."""
+        event: dict[str, Any] = {
+            "code": 200, "msg": f"({number} / {total}): {file.name}", "total": total, "finished": number,
+            "doc": file.name,
+        }  # fmt: skip
+        outage = None
+        try:
+            for _ in self._ingest(job, file, new):
+                yield Progress(number - 1, total)
+        except (LoadError, EmbeddingError) as error:
+            failures[file.id] = _Failure(file.file_version, error.message)
+            event = {"code": 500, "msg": f"添加文件‘{file.name}’到知识库‘{kb.name}’时出错：{error.message}。已跳过。"}
+            if isinstance(error, EmbeddingError) and not isinstance(error, PartlyEmbedded):
+                outage = error
+        yield Progress(number, total, event)
+        if outage is not None:
+            raise outage
+
+    def _waiting(self, kb: KnowledgeBase, new: Generation, failures: dict[int, _Failure]) -> list[StoredFile]:
+        """Files whose current bytes are not in the new generation and did not fail yet."""
+        with self._context.db.read() as sql:
+            return _waiting(sql, kb.id, new, failures)
+
+    def _ingest(self, job: Job, file: StoredFile, new: Generation) -> Iterator[Progress]:
+        custom = None
+        if file.custom_docs:
+            with self._context.db.read() as sql:
+                live = self._kb(file.kb_id).generation
+                kept = chunk_rows.of_files(sql, live.id, [file.name])
+            custom = [Chunk(chunk.text, metadata=chunk.metadata) for chunk in kept] or None
+        yield from self._context.pipeline.ingest(file, new, SplitOptions.of(new.options), custom, job.id)
+
+    def _swap(self, kb: KnowledgeBase, new: Generation, failures: dict[int, _Failure]) -> bool:
+        """Point searchers to the new generation, unless a file came in between."""
+        KBServiceFactory.get_service_of_generation(kb.name, new).catch_up()
+        with self._context.db.write() as sql:
+            if _waiting(sql, kb.id, new, failures):
+                return False
+            kbs.set_generation(sql, kb.id, new.id)
+            kbs.bump(sql, kb.id)
+            counts = chunk_rows.count_by_file(sql, new.id)
+            for file in files.list_all(sql, kb.id):
+                files.set_state(sql, file.id, *_state(counts.get(file.id), failures.get(file.id)))
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a version of a file is not, or not wholly, in the new generation."""
+
+    file_version: int
+    reason: str
+
+
+def _state(counts: tuple[int, int] | None, failure: _Failure | None) -> tuple[str, str]:
+    reason = failure.reason if failure else ""
+    if counts is None:
+        return ("failed", reason) if failure else ("stored", "")
+    return ("ready", "") if counts[0] == counts[1] else ("partial", reason)
+
+
+def _waiting(sql: Connection, kb_id: int, new: Generation, failures: dict[int, _Failure]) -> list[StoredFile]:
+    present = files.list_all(sql, kb_id)
+    have = files.documents(sql, [file.id for file in present], new.id)
+    counts = chunk_rows.count_by_file(sql, new.id)
+
+    def settled(file: StoredFile) -> bool:
+        failure, document = failures.get(file.id), have.get(file.id)
+        if failure is not None and failure.file_version == file.file_version:
+            return True
+        if document is None or document.file_version != file.file_version:
+            return False
+        chunks, vectors = counts.get(file.id, (0, 0))
+        return chunks == vectors
+
+    return [file for file in present if file.storage and not settled(file)]
+
+
+def drop_orphans(context: KBContext, kb_id: int) -> None:
+    """Delete generations that are neither live nor being built."""
+    with context.db.read() as sql:
+        kb = kbs.get(sql, kb_id)
+        if kb is None:
+            return
+        building = [job.payload.get("generation_id") for job in job_rows.active(sql, kb_id, REBUILD)]
+        numbers = [number for number in kbs.list_generation_ids(sql, kb_id) if number not in building]
+        others = [kbs.get_generation(sql, number) for number in numbers if number != kb.generation.id]
+    for other in others:
+        if other is not None:
+            KBServiceFactory.get_service_of_generation(kb.name, other).drop_generation(other)

@@ -1,0 +1,473 @@
+"""KBService: what every knowledge base can do, whatever vector store it uses.
+
+The public methods own SQL and all rules. A backend fills in the `do_…` hooks, which know ids and vectors
+and nothing of files or HTTP. Indexes follow SQL: every change raises the knowledge base's version and
+logs ranges of chunk ids, and before a search the index reads what changed since the version it has seen.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from server.db import chunks as chunk_rows
+from server.db import files, kbs
+from server.db import jobs as job_rows
+from server.db.vectors import FloatArray, pack, unpack
+from server.domain import (
+    ChangedRange,
+    Chunk,
+    Generation,
+    Hit,
+    KnowledgeBase,
+    Progress,
+    StoredChunk,
+    StoredFile,
+)
+from server.errors import AlreadyExists, Busy, EmbeddingError, NotFound
+from server.ingest.pipeline import SplitOptions, check_dimension, embed_checked
+from server.knowledge_base.context import KBContext, Space
+from server.models.transform import SNIPPETS, EmbeddingTransform, snippets
+from server.names import kb_label
+from server.retrieval.analysis import language
+from server.retrieval.hybrid import Question, SearchType, StaleIndex, Wanted, hit_of, retrieve
+from server.retrieval.keyword import KeywordIndex
+
+_TRIES = 5
+"""How often a search is repeated when an index was behind SQL; once is enough unless files change all the time."""
+_FIRST_FIT = 16
+"""Vectors from which on a knowledge base's own passages say something about its style."""
+_GROWTH = 4
+"""The transform is fitted anew when the knowledge base has grown by this factor."""
+
+
+class KBService(ABC):
+    """One knowledge base in one vector store.
+
+    An instance is cheap and holds no connection: make one for each request. It works on the generation
+    that searchers see, or on `generation` when a rebuild hands one over.
+    """
+
+    def __init__(
+        self,
+        knowledge_base_name: str,
+        embed_model: str | None = None,
+        *,
+        context: KBContext,
+        generation: Generation | None = None,
+    ) -> None:
+        self.kb_name = kb_label(knowledge_base_name)
+        self.embed_model = embed_model or context.settings.default_embed_model
+        self.context = context
+        self._generation = generation
+
+    # ---- what a backend fills in: ids are chunk ids, vectors are unit vectors of shape (n, d)
+
+    @abstractmethod
+    def vs_type(self) -> str:
+        """The backend's name in `vector_store_type`."""
+
+    def do_init(self, space: Space) -> AbstractContextManager[Any]:  # noqa: ARG002
+        """Open what the other hooks need, and keep it open while the block lasts."""
+        return nullcontext()
+
+    @abstractmethod
+    def do_version(self, space: Space) -> int:
+        """The version of the knowledge base that the store has seen, 0 for an empty one."""
+
+    @abstractmethod
+    def do_commit(self, space: Space, version: int) -> None:
+        """Note that the store has seen a version."""
+
+    @abstractmethod
+    def do_add_doc(self, space: Space, ids: Sequence[int], vectors: FloatArray) -> None:
+        """Put vectors in; an id that is there already is replaced."""
+
+    @abstractmethod
+    def do_delete_doc(self, space: Space, ranges: Sequence[tuple[int, int]]) -> None:
+        """Take out all ids in these ranges (bounds included); missing ones are no error."""
+
+    @abstractmethod
+    def do_search(self, space: Space, vector: FloatArray, top_k: int) -> list[int]:
+        """Ids of the vectors nearest to a unit vector, nearest first."""
+
+    @abstractmethod
+    def do_clear_vs(self, space: Space) -> None:
+        """Make the store empty, at version 0."""
+
+    @abstractmethod
+    def do_drop_kb(self, space: Space) -> None:
+        """Delete all that the store holds."""
+
+    def do_save(self, space: Space, *, force: bool = False) -> None:  # noqa: B027  # most stores are durable
+        """Write to disk what only memory holds, when enough of it has gathered."""
+
+    # ---- the knowledge base itself
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        with self.context.db.read() as sql:
+            return kbs.find(sql, self.kb_name) is not None
+
+    def kb(self) -> KnowledgeBase:
+        """Its row as it is now.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        with self.context.db.read() as sql:
+            found = kbs.find(sql, self.kb_name)
+        if found is None:
+            raise NotFound(f"未找到知识库 {self.kb_name}")
+        return found
+
+    def generation(self) -> Generation:
+        """The generation that this service works on, as it is now."""
+        if self._generation is None:
+            return self.kb().generation
+        with self.context.db.read() as sql:
+            found = kbs.get_generation(sql, self._generation.id)
+        if found is None:
+            raise NotFound(f"知识库 {self.kb_name} 的这次重建已不存在 / this rebuild is gone")
+        return found
+
+    def create_kb(self, kb_info: str | None = None) -> KnowledgeBase:
+        """Make the knowledge base.
+
+        Raises:
+            AlreadyExists: the name is taken.
+        """
+        self.context.embeddings.get(self.embed_model)
+        options = self.context.split_options(None, None, None).as_dict()
+        info = kb_info or f"关于{self.kb_name}的知识库"
+        taken = AlreadyExists(f"已存在同名知识库 {self.kb_name}")
+        try:
+            with self.context.db.write() as sql:
+                if kbs.find(sql, self.kb_name):
+                    raise taken
+                return kbs.create(sql, self.kb_name, info, self.vs_type(), self.embed_model, options)
+        except IntegrityError:
+            raise taken from None
+
+    def drop_kb(self) -> None:
+        """Delete everything: rows first, which ends it for all who look, then indexes and bytes."""
+        kb = self.kb()
+        with self.context.db.write() as sql:
+            kbs.drop(sql, kb.id)
+        self.do_drop_kb(Space.of(kb.generation))
+        self.context.forget(kb.id)
+        self.context.files.remove_all(kb.id)
+        self.context.db.scrub()
+
+    def clear_vs(self) -> None:
+        """Take everything out of the search; the files stay on the server."""
+        kb = self.kb()
+        old = kb.generation
+        with self.context.db.write() as sql:
+            new = kbs.add_generation(sql, kb.id, old.vs_type, old.embed_model, old.options)
+            kbs.set_generation(sql, kb.id, new)
+            kbs.bump(sql, kb.id)
+            for file in files.list_all(sql, kb.id):
+                files.set_state(sql, file.id, "stored")
+        self.drop_generation(old)
+
+    def update_info(self, kb_info: str) -> None:
+        """Change the description."""
+        kb = self.kb()
+        with self.context.db.write() as sql:
+            kbs.set_info(sql, kb.id, kb_info)
+
+    def drop_generation(self, generation: Generation) -> None:
+        """Delete a generation that searchers no longer see."""
+        with self.context.db.write() as sql:
+            kbs.drop_generation(sql, generation.id)
+        self.do_drop_kb(Space.of(generation))
+        self.context.forget(generation.kb_id, generation.id)
+        self.context.db.scrub()
+
+    # ---- files
+
+    def find_file(self, name: str) -> StoredFile:
+        """The file of that canonical name.
+
+        Raises:
+            NotFound: the knowledge base has none.
+        """
+        kb = self.kb()
+        with self.context.db.read() as sql:
+            found = files.find(sql, kb.id, name)
+        if found is None:
+            raise NotFound(f"未找到文件 {name}")
+        return found
+
+    def exist_doc(self, name: str) -> bool:
+        """Whether searches can find the file."""
+        return name in self.list_files()
+
+    def list_files(self) -> list[str]:
+        """Names of the files that searches can find."""
+        kb = self.kb()
+        with self.context.db.read() as sql:
+            return files.list_searchable(sql, kb.id, kb.generation.id)
+
+    def count_files(self) -> int:
+        """Number of files that searches can find."""
+        return len(self.list_files())
+
+    def add_doc(
+        self, kb_file: StoredFile, docs: Sequence[Chunk] = (), *, options: SplitOptions | None = None
+    ) -> Iterator[Progress]:
+        """Make a file's bytes, or the client's own chunks for it, searchable; yields progress."""
+        generation = self.generation()
+        chosen = options or SplitOptions.of(generation.options)
+        yield from self.context.pipeline.ingest(kb_file, generation, chosen, list(docs) or None)
+
+    def delete_doc(self, kb_file: StoredFile, *, delete_content: bool = False) -> None:
+        """Take a file out of the search, and off the server when `delete_content`."""
+        context = self.context
+        with context.db.write() as sql:
+            active = [job.id for job in job_rows.active(sql, kb_file.kb_id, file_id=kb_file.id)]
+            job_rows.cancel(sql, active, "文件已删除 / the file was deleted")
+            gone = files.drop_documents(sql, files.all_documents(sql, kb_file.id))
+            if delete_content:
+                files.remove(sql, kb_file.id)
+            else:
+                files.retire(sql, kb_file.id)
+            kbs.bump(sql, kb_file.kb_id, gone)
+        if delete_content:
+            context.files.remove(kb_file.kb_id, kb_file.storage)
+        context.db.scrub()
+
+    # ---- chunks
+
+    def list_docs(self, file_names: Iterable[str] | None = None, metadata: Mapping[str, Any] | None = None) -> list[Hit]:
+        """Chunks of some files (None = all) whose metadata hold these values, in reading order."""
+        generation = self.generation()
+        with self.context.db.read() as sql:
+            found = chunk_rows.of_files(sql, generation.id, file_names)
+        hits = [hit_of(chunk) for chunk in found]
+        return [hit for hit in hits if all(hit.metadata.get(key) == value for key, value in (metadata or {}).items())]
+
+    def get_doc_by_ids(self, ids: Iterable[int]) -> list[Hit]:
+        """Chunks with these ids, in the order of the ids; missing ones are left out."""
+        wanted = list(ids)
+        generation = self.generation()
+        with self.context.db.read() as sql:
+            found = chunk_rows.by_ids(sql, generation.id, wanted)
+        return [hit_of(found[chunk_id]) for chunk_id in wanted if chunk_id in found]
+
+    def del_doc_by_ids(self, ids: Iterable[int]) -> None:
+        """Delete single chunks."""
+        self.update_doc_by_ids(dict.fromkeys(ids))
+
+    def update_doc_by_ids(self, docs: Mapping[int, Chunk | None]) -> None:
+        """Edit chunks in place, or delete those mapped to None; all or nothing. Only they are embedded anew.
+
+        Raises:
+            NotFound: an id is not in this knowledge base.
+            EmbeddingError: a new text cannot be embedded.
+        """
+        kb = self.kb()
+        edits = {chunk_id: chunk for chunk_id, chunk in docs.items() if chunk is not None}
+        vectors = self._embed_edits(kb.generation, edits)
+        with self.context.db.write() as sql:
+            present = chunk_rows.by_ids(sql, kb.generation.id, docs)
+            if missing := [str(chunk_id) for chunk_id in docs if chunk_id not in present]:
+                raise NotFound(f"没有这些片段 / no such chunks: {', '.join(missing)}")
+            for chunk_id, chunk in edits.items():
+                chunk_rows.edit(sql, chunk_id, chunk.text, language(chunk.text), chunk.metadata, vectors[chunk_id])
+            if gone := [chunk_id for chunk_id in docs if chunk_id not in edits]:
+                chunk_rows.remove(sql, gone)
+            kbs.bump(sql, kb.id, [(chunk_id, chunk_id) for chunk_id in docs])
+        self.context.db.scrub()
+
+    def _embed_edits(self, generation: Generation, edits: Mapping[int, Chunk]) -> dict[int, bytes]:
+        if not edits:
+            return {}
+        model = self.context.embeddings.get(generation.embed_model)
+        vectors = embed_checked(model, generation, [chunk.text for chunk in edits.values()])
+        if not np.isfinite(vectors).all():
+            raise EmbeddingError("新内容无法向量化 / the new text cannot be embedded")
+        return {chunk_id: pack(vector) for chunk_id, vector in zip(edits, vectors, strict=True)}
+
+    # ---- search
+
+    def search_docs(
+        self,
+        query: str,
+        top_k: int | None = None,
+        score_threshold: float | None = None,
+        search_type: str | None = None,
+    ) -> list[Hit]:
+        """The chunks that answer a query best, at most `top_k`, best first; empty for small talk.
+
+        `score_threshold` is the largest score that is kept (0 = identical … 4 = no limit). Above the
+        configured threshold the caller takes everything, also when the question is about something else.
+
+        Raises:
+            NotFound: no such knowledge base.
+            DimensionMismatch: the embedding model no longer fits the stored vectors.
+        """
+        settings = self.context.settings
+        limit = settings.score_threshold
+        threshold = limit if score_threshold is None else score_threshold
+        kind: SearchType = search_type or settings.search_type  # type: ignore[assignment]  # checked at the edge
+        wanted = Wanted(top_k or settings.top_k, threshold, kind, gate=threshold <= limit)
+        question = Question.of(query, self._query_vector(query, required=kind != "keyword"))
+        for _ in range(_TRIES):
+            try:
+                return self._retrieve(question, wanted)
+            except StaleIndex:
+                continue
+        raise Busy("索引正在更新，请重试 / the index is changing too fast, try again")
+
+    def _query_vector(self, query: str, *, required: bool) -> FloatArray | None:
+        generation = self.generation()
+        if generation.dimension is None:
+            return None
+        try:
+            raw = self.context.embeddings.get(generation.embed_model).embed_query(query)
+        except EmbeddingError:
+            if required:
+                raise
+            return None  # a search by keyword works without the model; its hits have no score then
+        check_dimension(generation, raw.shape[0])
+        return raw
+
+    def _retrieve(self, question: Question, wanted: Wanted) -> list[Hit]:
+        generation = self.generation()
+        space = Space.of(generation)
+        with self.keyword_index(generation) as index, self.do_init(space):
+            self.advance_keyword(generation, index)
+            self.advance(generation)
+            return retrieve(question, _Sources(self, generation, index), self.transform(generation), wanted)
+
+    # ---- keeping the indexes up with SQL
+
+    def catch_up(self) -> None:
+        """Bring both indexes to the knowledge base's version and fit the transform when it is time."""
+        generation = self.generation()
+        self.refit(generation)
+        self.advance(generation)
+        with self.keyword_index(generation) as index:
+            self.advance_keyword(generation, index)
+        self.do_save(Space.of(generation))
+
+    def save_vector_store(self) -> None:
+        """Write the vector index to disk now, if it lives in memory."""
+        generation = self.generation()
+        self.advance(generation)
+        self.do_save(Space.of(generation), force=True)
+
+    def advance(self, generation: Generation) -> int:
+        """Let the vector store read what changed; returns the version that it has now seen."""
+        space = Space.of(generation)
+        with self.context.locks.of(space), self.do_init(space), self.context.db.read() as sql:
+            kb = kbs.get(sql, generation.kb_id)
+            if kb is None:
+                raise NotFound(f"未找到知识库 {self.kb_name}")
+            seen = self.do_version(space)
+            if seen < kb.version:
+                self._load_changes(sql, generation, kbs.changes_since(sql, kb, seen) if seen else None)
+                self.do_commit(space, kb.version)
+            return kb.version
+
+    def _load_changes(self, sql: Connection, generation: Generation, changed: list[ChangedRange] | None) -> None:
+        space, transform = Space.of(generation), self.transform(generation)
+        if changed is None:
+            self.do_clear_vs(space)
+        ranges = [(0, None)] if changed is None else [(change.lo, change.hi) for change in changed]
+        for lo, hi in ranges:
+            kept: list[int] = []
+            for page in chunk_rows.vectors_between(sql, generation.id, lo, hi):
+                ids, languages, blobs = zip(*page, strict=True)
+                self.do_add_doc(space, ids, transform.apply_passages(unpack(blobs), languages))
+                kept.extend(ids)
+            if hi is not None and (gaps := _gaps(lo, hi, kept)):
+                self.do_delete_doc(space, gaps)
+
+    def keyword_index(self, generation: Generation) -> AbstractContextManager[KeywordIndex]:
+        """The keyword index of a generation, as a context."""
+        path = self.context.directory(generation.kb_id, generation.id) / "keyword"
+        return self.context.keyword_pool.acquire(generation.id, lambda: KeywordIndex(path))
+
+    def advance_keyword(self, generation: Generation, index: KeywordIndex) -> None:
+        """Let the keyword index read what changed."""
+        with self.context.db.read() as sql:
+            kb = kbs.get(sql, generation.kb_id)
+            if kb is None:
+                raise NotFound(f"未找到知识库 {self.kb_name}")
+            index.advance(
+                kb.version,
+                lambda seen: kbs.changes_since(sql, kb, seen),
+                lambda lo, hi: chunk_rows.texts_between(sql, generation.id, lo, hi),
+            )
+
+    def transform(self, generation: Generation) -> EmbeddingTransform:
+        """How this generation's raw vectors are compared."""
+        base = self.context.default_transform(generation.embed_model)
+        if base.is_identity or not generation.transform_no:
+            return base
+        return self.context.transforms.get((generation.id, generation.transform_no), lambda: self._fitted(generation))
+
+    def _fitted(self, generation: Generation) -> EmbeddingTransform:
+        with self.context.db.read() as sql:
+            data = kbs.get_transform(sql, generation.id)
+        return EmbeddingTransform.from_bytes(data) if data else self.context.default_transform(generation.embed_model)
+
+    def refit(self, generation: Generation) -> bool:
+        """Fit the transform to the knowledge base's own passages when it has grown enough. Stored vectors stay
+        as they are: only questions are compared differently."""
+        base = self.context.default_transform(generation.embed_model)
+        if base.is_identity:
+            return False
+        with self.context.db.read() as sql:
+            count = chunk_rows.count_vectors(sql, generation.id)
+            if count < max(_FIRST_FIT, _GROWTH * generation.transform_size):
+                return False
+            sample = chunk_rows.sample_texts(sql, generation.id, SNIPPETS)
+        model = self.context.embeddings.get(generation.embed_model)
+        cut = snippets(sample)
+        fitted = base.fit(np.stack([model.embed_query(text) for text in cut]), [language(text) for text in cut])
+        with self.context.db.write() as sql:
+            kbs.set_transform(sql, generation, fitted.to_bytes(), count)
+        return True
+
+
+class _Sources:
+    """The indexes of one generation, as retrieval takes them."""
+
+    def __init__(self, service: KBService, generation: Generation, index: KeywordIndex) -> None:
+        self._service = service
+        self._generation = generation
+        self._index = index
+
+    def dense(self, vector: FloatArray, top_k: int) -> list[int]:
+        """Ids of the nearest passages."""
+        return self._service.do_search(Space.of(self._generation), vector, top_k)
+
+    def keyword(self, words: Sequence[str], top_k: int) -> list[tuple[int, float]]:
+        """(id, BM25 score) of the best passages."""
+        return self._index.search(words, top_k)
+
+    def frequencies(self, words: Sequence[str]) -> tuple[int, Mapping[str, int]]:
+        """Number of passages, and in how many each term occurs."""
+        return self._index.frequencies(words)
+
+    def load(self, ids: Sequence[int]) -> Mapping[int, StoredChunk]:
+        """Passages with their raw vectors."""
+        with self._service.context.db.read() as sql:
+            return chunk_rows.by_ids(sql, self._generation.id, ids)
+
+
+def _gaps(lo: int, hi: int, present: Sequence[int]) -> list[tuple[int, int]]:
+    """The parts of a range of ids, bounds included, that hold none of the (sorted) present ones."""
+    edges = [lo - 1, *present, hi + 1]
+    return [(left + 1, right - 1) for left, right in pairwise(edges) if right - left > 1]

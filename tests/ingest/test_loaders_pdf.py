@@ -1,0 +1,106 @@
+"""PDF: pages of running text, and clear words about what cannot be read."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from server.domain import LoadedDocument
+from server.errors import DamagedFile, EmptyDocument
+from server.ingest.loaders.factory import loader_for
+from server.ingest.loaders.pdf_text import page_lines, paragraphs, without_running_lines
+from tests.ingest.pdf_maker import make_pdf
+
+
+def load(data: bytes) -> LoadedDocument:
+    return loader_for("a.pdf").load(data, "a.pdf")
+
+
+def test_each_page_is_a_block_with_its_number() -> None:
+    document = load(make_pdf([["Boilers are hot."], [], ["Valves (brass) are not."]]))
+    assert [(block.page, block.text) for block in document.blocks] == [
+        (1, "Boilers are hot."),
+        (3, "Valves (brass) are not."),
+    ]
+    assert document.warnings == ("第 2 页没有文本层（需要 OCR） / pages 2 have no text layer (need OCR)",)
+
+
+def test_blank_pages_are_named_as_ranges() -> None:
+    (warning,) = load(make_pdf([[], ["x"], [], [], [], ["y"], []])).warnings
+    assert "pages 1, 3-5, 7 have" in warning
+
+
+def test_a_pdf_without_a_text_layer_says_that_it_needs_ocr() -> None:
+    with pytest.raises(EmptyDocument, match=r"扫描件.*OCR.*no text layer, scanned\? needs OCR"):
+        load(make_pdf([[], []]))
+
+
+@pytest.mark.parametrize("rotate", [90, 180, 270])
+def test_a_rotated_page_reads_as_the_others(rotate: int) -> None:
+    assert load(make_pdf([["North boathouse 27C", "keeps the winch."]], rotate=rotate)).blocks[0].text == (
+        "North boathouse 27C\nkeeps the winch."
+    )
+
+
+def test_an_empty_user_password_is_none() -> None:
+    assert load(make_pdf([["Permit 3307"]], password="")).blocks[0].text == "Permit 3307"
+
+
+def test_a_real_password_is_asked_for() -> None:
+    with pytest.raises(DamagedFile, match=r"密码.*encrypted"):
+        load(make_pdf([["Permit 3307"]], password="secret"))
+
+
+@pytest.mark.parametrize("data", [b"", b"just text", make_pdf([["x"]])[:60]])
+def test_what_is_no_pdf_is_refused(data: bytes) -> None:
+    with pytest.raises(DamagedFile, match="cannot read the file"):
+        load(data)
+
+
+def test_many_threads_may_load_at_once() -> None:
+    data = [make_pdf([[f"File {number} line {line}." for line in range(30)]] * 3) for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        documents = list(pool.map(load, data * 3))
+    assert [document.blocks[0].text.split(" line")[0] for document in documents] == [
+        f"File {number}" for number in range(8)
+    ] * 3
+
+
+def test_running_headers_go_and_look_alikes_stay() -> None:
+    pages = [
+        ["ACME INTERNAL", f"Invoice {4471 * n % 997}", f"Body text {n * n}.", f"Page {n} of 6"] for n in range(1, 7)
+    ]
+    assert without_running_lines(pages)[2] == ["Invoice 452", "Body text 9."]
+    same = [["Form 7", "same"]] * 6
+    assert without_running_lines(same)[0] == ["same"]
+    assert without_running_lines(pages[:2]) == pages[:2]
+
+
+def test_glyphs_become_letters_and_broken_words_whole() -> None:
+    assert page_lines("ﬁeld ﬂag\r\n\r\n⼀⽉ Ｃｕ\r\ninter\ufffe\r\nnational") == [
+        "field flag",
+        "一月 Ｃｕ",
+        "international",
+    ]
+
+
+def test_lines_that_only_wrap_are_joined() -> None:
+    english = [
+        "The boilers in the north house were repaired in the spring and inter-",
+        "nationally approved by all of the",
+    ]
+    assert paragraphs([*english, "inspectors who came.", "Next part", "• one"]) == (
+        "The boilers in the north house were repaired in the spring and internationally approved by all of the "
+        "inspectors who came.\nNext part\n• one"
+    )
+    assert paragraphs(["第三号泵房在今日上午的巡检当中", "没有发现渗漏现象，压力表读数一", "切正常。"]) == (
+        "第三号泵房在今日上午的巡检当中没有发现渗漏现象，压力表读数一切正常。"
+    )
+    narrow = [
+        "A wide line that sets the measure for all the lines of this whole page here.",
+        "It was shown in this work",
+        "that it can.",
+    ]
+    assert paragraphs(narrow).endswith("It was shown in this work that it can.")
+    assert paragraphs([]) == ""
