@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import BinaryIO
 from server.errors import InvalidRequest, NotFound
 
 _BLOCK = 1 << 20
+_UPLOAD_TIME = 600.0
+"""Seconds in which another process may still be writing the row of a blob."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class FileStore:
         folder = self.root / str(int(kb_id))
         if not folder.is_dir():
             return 0
-        orphans = [path for path in folder.iterdir() if path.name not in known]
+        before = time.time() - _UPLOAD_TIME
+        orphans = [path for path in folder.iterdir() if path.name not in known and path.stat().st_mtime < before]
         for path in orphans:
             path.unlink(missing_ok=True)
         return len(orphans)

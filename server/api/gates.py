@@ -38,4 +38,3 @@ class Gates:
         if self._all is None:
             self._all = CapacityLimiter(_THREADS)
         return await to_thread.run_sync(call, limiter=self._all, abandon_on_cancel=False)
-

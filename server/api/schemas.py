@@ -57,7 +57,9 @@ class KBName(Body):
 class SearchDocs(KBName):
     """A search, or with an empty query a listing of chunks."""
 
-    query: str = Field(default="", description="what to look for; empty = list chunks", examples=["如何开始", "how to start"])
+    query: str = Field(
+        default="", description="what to look for; empty = list chunks", examples=["如何开始", "how to start"]
+    )
     top_k: int | None = Field(default=None, ge=1, le=1000, description="most hits to return")
     score_threshold: float | None = Field(
         default=None,

@@ -36,9 +36,7 @@ def _live(generation_id: int, *more: Any) -> Select[*tuple[Any, ...]]:
     )
 
 
-def add(
-    sql: Connection, kb_id: int, document_id: int, chunks: Sequence[Chunk], languages: Sequence[str]
-) -> None:
+def add(sql: Connection, kb_id: int, document_id: int, chunks: Sequence[Chunk], languages: Sequence[str]) -> None:
     """Insert the chunks of a version in their order."""
     rows = [
         {
@@ -101,7 +99,9 @@ def vectors_between(
         yield [(row[0], row[1], row[2]) for row in page]
 
 
-def _pages(sql: Connection, query: Select[*tuple[Any, ...]], lo: int, hi: int | None) -> Iterator[Sequence[Row[*tuple[Any, ...]]]]:
+def _pages(
+    sql: Connection, query: Select[*tuple[Any, ...]], lo: int, hi: int | None
+) -> Iterator[Sequence[Row[*tuple[Any, ...]]]]:
     after = lo - 1
     while True:
         page_query = query.where(ChunkRow.id > after).order_by(ChunkRow.id).limit(_PAGE)
@@ -126,9 +126,7 @@ def without_vector(sql: Connection, document_id: int) -> list[tuple[int, str, by
     return [(row[0], row[1], row[2]) for row in rows]
 
 
-def known_vectors(
-    sql: Connection, embed_model: str, dimension: int, hashes: Iterable[bytes]
-) -> dict[bytes, bytes]:
+def known_vectors(sql: Connection, embed_model: str, dimension: int, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
     """Vectors that equal texts got from the same model before, by text hash: nothing is embedded twice."""
     wanted = list(dict.fromkeys(hashes))
     found: dict[bytes, bytes] = {}

@@ -76,9 +76,7 @@ def set_info(sql: Connection, kb_id: int, info: str) -> None:
     sql.execute(update(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id).values(info=info))
 
 
-def add_generation(
-    sql: Connection, kb_id: int, vs_type: str, embed_model: str, options: Mapping[str, Any]
-) -> int:
+def add_generation(sql: Connection, kb_id: int, vs_type: str, embed_model: str, options: Mapping[str, Any]) -> int:
     """A generation that nobody sees yet."""
     values = {"kb_id": kb_id, "vs_type": vs_type, "embed_model": embed_model, "options": dict(options)}
     key = sql.execute(insert(GenerationRow).values(values)).inserted_primary_key
@@ -137,9 +135,7 @@ def get_transform(sql: Connection, generation_id: int) -> bytes | None:
     return sql.scalar(select(GenerationRow.transform).where(GenerationRow.id == generation_id))
 
 
-def bump(
-    sql: Connection, kb_id: int, ranges: Iterable[tuple[int, int]] = (), *, vectors_only: bool = False
-) -> int:
+def bump(sql: Connection, kb_id: int, ranges: Iterable[tuple[int, int]] = (), *, vectors_only: bool = False) -> int:
     """Log that chunks in these ranges of ids changed, and return the knowledge base's new version.
 
     The row of the knowledge base stays locked until the transaction ends, so versions become visible in

@@ -24,6 +24,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 BigId = BigInteger().with_variant(Integer, "sqlite")
 LongText = Text().with_variant(LONGTEXT, "mysql")
+_NEVER_REUSED = {"sqlite_autoincrement": True}
+"""Ids name folders and cache entries; one that came back would find what its dead namesake left."""
 Blob = LargeBinary().with_variant(MEDIUMBLOB, "mysql")
 
 
@@ -42,6 +44,7 @@ class KnowledgeBaseRow(Base):
     """A knowledge base. `version` grows with every change of what a search can find."""
 
     __tablename__ = "knowledge_base"
+    __table_args__ = _NEVER_REUSED
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     name: Mapped[str] = mapped_column(String(255))
@@ -60,6 +63,7 @@ class GenerationRow(Base):
     """
 
     __tablename__ = "generation"
+    __table_args__ = _NEVER_REUSED
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"), index=True)
@@ -90,7 +94,7 @@ class FileRow(Base):
     """A file of a knowledge base. `storage` is the server's own name of its bytes."""
 
     __tablename__ = "knowledge_file"
-    __table_args__ = (UniqueConstraint("kb_id", "name_key"),)
+    __table_args__ = (UniqueConstraint("kb_id", "name_key"), _NEVER_REUSED)
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"))
@@ -111,7 +115,7 @@ class DocumentRow(Base):
     """One version of a file's text, cut into chunks, in one generation. Searchers only see `live` ones."""
 
     __tablename__ = "document"
-    __table_args__ = (Index("ix_document_file", "file_id", "generation_id"),)
+    __table_args__ = (Index("ix_document_file", "file_id", "generation_id"), _NEVER_REUSED)
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"), index=True)
@@ -135,7 +139,7 @@ class ChunkRow(Base):
     __table_args__ = (
         Index("ix_chunk_document", "document_id", "ordinal"),
         Index("ix_chunk_hash", "text_hash"),
-        {"sqlite_autoincrement": True},
+        _NEVER_REUSED,
     )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
@@ -167,7 +171,7 @@ class JobRow(Base):
     """Work that goes on in the background. `lease` says until when its worker counts as alive."""
 
     __tablename__ = "job"
-    __table_args__ = (Index("ix_job_state", "state", "id"), {"sqlite_autoincrement": True})
+    __table_args__ = (Index("ix_job_state", "state", "id"), _NEVER_REUSED)
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     kind: Mapped[str] = mapped_column(String(20))
@@ -200,7 +204,8 @@ class MessageRow(Base):
 
     __tablename__ = "message"
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    seq: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    id: Mapped[str] = mapped_column(String(32), unique=True)
     conversation_id: Mapped[str] = mapped_column(String(255), index=True)
     chat_type: Mapped[str] = mapped_column(String(50))
     query: Mapped[str] = mapped_column(LongText)

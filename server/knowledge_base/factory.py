@@ -38,7 +38,9 @@ def vs_type_of(name: str | SupportedVSType) -> SupportedVSType:
         return SupportedVSType(name.strip().lower())
     except ValueError:
         known = ", ".join(member.value for member in SupportedVSType)
-        raise InvalidRequest(f"不支持的向量库类型 {name}，可用 / unknown vector_store_type, there are: {known}") from None
+        raise InvalidRequest(
+            f"不支持的向量库类型 {name}，可用 / unknown vector_store_type, there are: {known}"
+        ) from None
 
 
 class KBServiceFactory:

@@ -247,7 +247,9 @@ class KBService(ABC):
 
     # ---- chunks
 
-    def list_docs(self, file_names: Iterable[str] | None = None, metadata: Mapping[str, Any] | None = None) -> list[Hit]:
+    def list_docs(
+        self, file_names: Iterable[str] | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> list[Hit]:
         """Chunks of some files (None = all) whose metadata hold these values, in reading order."""
         generation = self.generation()
         with self.context.db.read() as sql:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,12 +44,12 @@ class ChatModel(ABC):
     @abstractmethod
     def tokens(
         self, messages: Sequence[Message], temperature: float, max_tokens: int | None
-    ) -> AsyncIterator[tuple[str, str | None]]:
+    ) -> AsyncGenerator[tuple[str, str | None]]:
         """(text, reason why the reply ended or None) as they come."""
 
     async def stream(
         self, messages: Sequence[Message], temperature: float, max_tokens: int | None = None
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str]:
         """The reply's text as it comes. Closing the iterator closes the connection to the model.
 
         Raises:
@@ -57,7 +57,7 @@ class ChatModel(ABC):
             LLMIncomplete: the reply is empty, or was cut although the caller set no `max_tokens`.
         """
         ended, empty = None, True
-        async with self._slots, aclosing(self.tokens(messages, temperature, max_tokens)) as parts:  # type: ignore[type-var]
+        async with self._slots, aclosing(self.tokens(messages, temperature, max_tokens)) as parts:
             async for text, reason in parts:
                 ended = reason or ended
                 if text:
@@ -99,7 +99,7 @@ class OpenAIChat(ChatModel):
 
     async def tokens(
         self, messages: Sequence[Message], temperature: float, max_tokens: int | None
-    ) -> AsyncIterator[tuple[str, str | None]]:
+    ) -> AsyncGenerator[tuple[str, str | None]]:
         """Parts of the reply."""
         import httpx2  # the client that openai is built on
         import openai
@@ -139,7 +139,7 @@ class OpenAIChat(ChatModel):
             await self._client.close()
 
 
-async def _sse_data(blocks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _sse_data(blocks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     """The `data:` payloads of an event stream, up to `[DONE]`. Only line feeds end a line: a payload may
     hold U+2028, and a character may be spread over two blocks."""
     rest = b""
@@ -198,11 +198,9 @@ class LangChainChat(ChatModel):
 
     async def tokens(
         self, messages: Sequence[Message], temperature: float, max_tokens: int | None
-    ) -> AsyncIterator[tuple[str, str | None]]:
+    ) -> AsyncGenerator[tuple[str, str | None]]:
         """Parts of the reply."""
-        model = self._connect().bind(
-            temperature=temperature, max_tokens=max_tokens or self.settings.max_output_tokens
-        )
+        model = self._connect().bind(temperature=temperature, max_tokens=max_tokens or self.settings.max_output_tokens)
         turns: list[Any] = [(message.role, message.content) for message in messages]
         try:
             async for chunk in model.astream(turns):

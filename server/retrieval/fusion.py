@@ -33,14 +33,16 @@ _LEAST_KNOWN = 10  # a line through fewer passages says nothing
 _USUAL_SPREAD = 0.2
 _LEAST_SPREAD = 0.02  # a handful of equal passages must not be blown up
 
-# A passage that has all the words of the question is let in at .4 less cosine.
-_COVERAGE_WEIGHT = 0.4
+# A passage that has all the words of the question is let in at .5 less cosine; with .4 a classical novel
+# lost 7 % of its true passages instead of 3 %, with more, questions about something else get in.
+_COVERAGE_WEIGHT = 0.5
 _ENOUGH_TERMS = 5
 # The best passage has to beat the threshold by so much, or the question is about something else.
 _ANSWER_MARGIN = 0.1
-# Small talk resembled other small talk by .43 and more, of 2,150 questions six by .4 or more, and of
-# those none was farther from its passages than from small talk.
+# A question is small talk when it resembles such utterances by so much, and more than any passage, whose
+# words count a little too: "what is your name" shares its words with many passages.
 _SMALL_TALK = 0.4
+_SMALL_TALK_COVERAGE = 0.2
 
 
 def idf(documents: int, frequency: int) -> float:
@@ -101,11 +103,15 @@ def relevant(
     `least_cosine` is the threshold as a cosine (`EmbeddingTransform.cosine`), `covered` the candidates'
     `coverage`, `small_talk` the question's `EmbeddingTransform.small_talk_similarity`.
     """
-    if not len(cosines) or (small_talk >= _SMALL_TALK and small_talk > cosines.max()):
-        return np.zeros(len(cosines), np.bool_)
-    evidence = np.asarray(cosines, np.float64) + _COVERAGE_WEIGHT * np.asarray(covered, np.float64)
+    nothing = np.zeros(len(cosines), np.bool_)
+    if not len(cosines):
+        return nothing
+    dense, words = np.asarray(cosines, np.float64), np.asarray(covered, np.float64)
+    if small_talk >= _SMALL_TALK and small_talk > (dense + _SMALL_TALK_COVERAGE * words).max():
+        return nothing
+    evidence = dense + _COVERAGE_WEIGHT * words
     if evidence.max() < least_cosine + _ANSWER_MARGIN:
-        return np.zeros(len(cosines), np.bool_)
+        return nothing
     return np.asarray(evidence >= least_cosine, np.bool_)
 
 

@@ -105,9 +105,7 @@ def retrieve(question: Question, sources: Sources, transform: EmbeddingTransform
     return [_hit(found, at, float(scores[at]), place) for place, at in enumerate(kept, start=1)]
 
 
-def _candidates(
-    question: Question, sources: Sources, transform: EmbeddingTransform, wanted: Wanted
-) -> _Candidates:
+def _candidates(question: Question, sources: Sources, transform: EmbeddingTransform, wanted: Wanted) -> _Candidates:
     count = max(fusion.CANDIDATES, wanted.top_k)
     vector = transform.apply_query(question.raw, question.language) if question.raw is not None else None
     near = sources.dense(vector, count) if vector is not None and wanted.search_type != "keyword" else []

@@ -145,7 +145,7 @@ def test_a_title_goes_with_what_is_below_it() -> None:
         return Block(text, headings=path, metadata={"kind": "heading"})
 
     chunks = split(document(title("A", "A"), title("B", "A", "B"), Block("text", headings=("A", "B"))), 100)
-    assert [(chunk.text, chunk.headings) for chunk in chunks] == [("A\n\nB\n\ntext", ("A", "B"))]
+    assert chunks == [Chunk("A\n\nB\n\ntext", 0, 10, None, ("A", "B"))]
 
 
 def test_a_whole_block_is_not_cut_while_it_fits() -> None:

@@ -39,7 +39,7 @@ class DocxLoader(Loader):
     """Paragraphs under their headings, tables as Markdown rows, then notes, headers and footers once."""
 
     name = "docx"
-    extensions = frozenset({".docx", ".docm"})
+    extensions = frozenset({".docx"})
 
     @override
     def load(self, data: bytes, file_name: str) -> LoadedDocument:

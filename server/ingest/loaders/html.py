@@ -32,7 +32,6 @@ _BLOCKS = frozenset(
 )
 _HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
-_XML_DECLARATION = re.compile(r"<\?xml\b[^<>]*>?")
 _MAIN_SHARE = 0.4
 _LAYOUT_CELL = 600
 
@@ -58,10 +57,9 @@ def html_blocks(markup: str) -> Iterator[Block]:
     from bs4 import BeautifulSoup
     from bs4.exceptions import ParserRejectedMarkup
 
-    # What the parser would warn of: a declaration of XML (it is read as HTML on purpose), a text without tags.
-    markup = "<p>" + _XML_DECLARATION.sub("", markup)
     try:
-        soup = BeautifulSoup(markup, "lxml")
+        # The parser warns of what starts like XML or has no tag; here everything is HTML on purpose.
+        soup = BeautifulSoup(f"<html>{markup}", "lxml")
     except (ParserRejectedMarkup, AssertionError) as error:
         raise damaged("HTML 无法解析", f"malformed HTML ({error})") from error
     title = " ".join(soup.title.get_text().split()) if soup.title else ""

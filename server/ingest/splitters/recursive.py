@@ -140,4 +140,4 @@ def _chunk(text: str, start: int, end: int, section: _Section) -> Chunk:
     first = section.blocks[_block_at(section, start)]
     inside = section.blocks[_block_at(section, start) : _block_at(section, end - 1) + 1]
     place = next((block for block in inside if block.metadata.get("kind") != _HEADING), first)
-    return Chunk(text[start:end], start, end, first.page, place.headings, dict(first.metadata))
+    return Chunk(text[start:end], start, end, first.page, place.headings, dict(place.metadata))

@@ -3,7 +3,6 @@
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import mysql
-
 revision = '0001'
 down_revision = None
 branch_labels = None
@@ -21,9 +20,11 @@ def upgrade() -> None:
     sa.Column('generation_id', sa.BigInteger(), nullable=False),
     sa.Column('create_time', sa.DateTime(), nullable=False),
     sa.PrimaryKeyConstraint('id'),
-    sa.UniqueConstraint('name_key')
+    sa.UniqueConstraint('name_key'),
+    sqlite_autoincrement=True
     )
     op.create_table('message',
+    sa.Column('seq', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), autoincrement=True, nullable=False),
     sa.Column('id', sa.String(length=32), nullable=False),
     sa.Column('conversation_id', sa.String(length=255), nullable=False),
     sa.Column('chat_type', sa.String(length=50), nullable=False),
@@ -31,7 +32,8 @@ def upgrade() -> None:
     sa.Column('response', sa.Text().with_variant(mysql.LONGTEXT(), 'mysql'), nullable=False),
     sa.Column('extra', sa.JSON(), nullable=False),
     sa.Column('create_time', sa.DateTime(), nullable=False),
-    sa.PrimaryKeyConstraint('id')
+    sa.PrimaryKeyConstraint('seq'),
+    sa.UniqueConstraint('id')
     )
     with op.batch_alter_table('message', schema=None) as batch_op:
         batch_op.create_index(batch_op.f('ix_message_conversation_id'), ['conversation_id'], unique=False)
@@ -42,6 +44,7 @@ def upgrade() -> None:
     sa.Column('part', sa.Integer(), nullable=False),
     sa.Column('lo', sa.BigInteger(), nullable=False),
     sa.Column('hi', sa.BigInteger(), nullable=False),
+    sa.Column('vectors_only', sa.Boolean(), nullable=False),
     sa.ForeignKeyConstraint(['kb_id'], ['knowledge_base.id'], ondelete='CASCADE'),
     sa.PrimaryKeyConstraint('kb_id', 'version', 'part')
     )
@@ -57,7 +60,8 @@ def upgrade() -> None:
     sa.Column('transform_size', sa.Integer(), nullable=False),
     sa.Column('create_time', sa.DateTime(), nullable=False),
     sa.ForeignKeyConstraint(['kb_id'], ['knowledge_base.id'], ondelete='CASCADE'),
-    sa.PrimaryKeyConstraint('id')
+    sa.PrimaryKeyConstraint('id'),
+    sqlite_autoincrement=True
     )
     with op.batch_alter_table('generation', schema=None) as batch_op:
         batch_op.create_index(batch_op.f('ix_generation_kb_id'), ['kb_id'], unique=False)
@@ -102,7 +106,8 @@ def upgrade() -> None:
     sa.Column('update_time', sa.DateTime(), nullable=False),
     sa.ForeignKeyConstraint(['kb_id'], ['knowledge_base.id'], ondelete='CASCADE'),
     sa.PrimaryKeyConstraint('id'),
-    sa.UniqueConstraint('kb_id', 'name_key')
+    sa.UniqueConstraint('kb_id', 'name_key'),
+    sqlite_autoincrement=True
     )
     op.create_table('document',
     sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), autoincrement=True, nullable=False),
@@ -110,6 +115,7 @@ def upgrade() -> None:
     sa.Column('file_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('generation_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
     sa.Column('file_version', sa.Integer(), nullable=False),
+    sa.Column('job_id', sa.BigInteger(), nullable=True),
     sa.Column('live', sa.Boolean(), nullable=False),
     sa.Column('loader', sa.String(length=50), nullable=False),
     sa.Column('splitter', sa.String(length=50), nullable=False),
@@ -120,7 +126,8 @@ def upgrade() -> None:
     sa.ForeignKeyConstraint(['file_id'], ['knowledge_file.id'], ondelete='CASCADE'),
     sa.ForeignKeyConstraint(['generation_id'], ['generation.id'], ondelete='CASCADE'),
     sa.ForeignKeyConstraint(['kb_id'], ['knowledge_base.id'], ondelete='CASCADE'),
-    sa.PrimaryKeyConstraint('id')
+    sa.PrimaryKeyConstraint('id'),
+    sqlite_autoincrement=True
     )
     with op.batch_alter_table('document', schema=None) as batch_op:
         batch_op.create_index('ix_document_file', ['file_id', 'generation_id'], unique=False)

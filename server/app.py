@@ -1,0 +1,74 @@
+"""create_app(): mounts the routers, opens and closes the parts, renders errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi_offline import FastAPIOffline
+
+from configs import Settings
+from server.api import chat, health, jobs, knowledge_base
+from server.errors import ZhikuError
+from server.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+DESCRIPTION = """
+知识库服务：上传文件，得到带出处的回答。Files in, cited answers out.
+
+The HTTP status is 200 and `code` in the body tells how it went, unless the request itself is malformed (422).
+`score` is the squared distance of unit vectors: 0 is the same text, lower is better, 4 is no limit; it means
+the same for every vector store. `similarity` is the same from 0 to 1, higher is better.
+"""
+
+
+def _version() -> str:
+    try:
+        return version("zhiku")
+    except PackageNotFoundError:
+        return "0"
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The application; its parts are opened when it starts."""
+    chosen = settings or Settings()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with Runtime.open(chosen) as runtime:
+            app.state.service = runtime.service
+            yield
+
+    app = FastAPIOffline(title="Zhiku 知库", version=_version(), description=DESCRIPTION, lifespan=lifespan)
+    for router in (knowledge_base.router, chat.router, jobs.router, health.router):
+        app.include_router(router)
+    if chosen.cors_origins:
+        app.add_middleware(CORSMiddleware, allow_origins=chosen.cors_origins, allow_methods=["*"], allow_headers=["*"])
+    app.add_exception_handler(ZhikuError, _refused)
+    app.add_exception_handler(Exception, _failed)
+    app.add_api_route("/", _home, include_in_schema=False)
+    return app
+
+
+async def _home() -> RedirectResponse:
+    return RedirectResponse("/docs")
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """An expected error: HTTP 200 with the code in the body, which is where clients look for it."""
+    code, message = (error.code, error.message) if isinstance(error, ZhikuError) else (500, "")
+    body: dict[str, Any] = {"code": code, "msg": message, "data": None}
+    return JSONResponse(body)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A fault of ours: the log has the reason, the client gets no stack trace."""
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return JSONResponse({"code": 500, "msg": "内部错误，详见服务日志 / internal error, see the log"}, status_code=500)

@@ -1,0 +1,95 @@
+"""The one place that knows every concrete class: builds the parts, opens them, closes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from configs import Settings
+from server.api.deps import Service
+from server.api.gates import Gates
+from server.chat.service import ChatService
+from server.db import files, kbs
+from server.db.session import Database
+from server.ingest.jobs import Handler, JobRunner
+from server.knowledge_base.context import KBContext
+from server.knowledge_base.factory import KBServiceFactory
+from server.knowledge_base.operations import INGEST, IngestHandler, Operations
+from server.knowledge_base.rebuild import REBUILD, RebuildHandler, drop_orphans
+from server.models.chat import ChatModels
+from server.models.registry import default_transform, embedding_models
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """All parts, wired."""
+
+    service: Service
+    models: ChatModels
+
+    @classmethod
+    def build(cls, settings: Settings) -> Runtime:
+        """Wire the parts and bring the database up to date; no worker runs yet."""
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        db = Database(settings.sql_url)
+        db.migrate()
+        context = KBContext.build(settings, db, embedding_models(settings), default_transform)
+        KBServiceFactory.bind(context)
+        handlers: dict[str, Handler] = {INGEST: IngestHandler(context), REBUILD: RebuildHandler(context)}
+        runner = JobRunner(db, handlers, settings.ingest_workers)
+        models = ChatModels(settings.llm_models)
+        service = Service(
+            settings=settings,
+            context=context,
+            operations=Operations(context, runner),
+            runner=runner,
+            chat=ChatService(settings, models, db),
+            gates=Gates(),
+        )
+        return cls(service, models)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings) -> AsyncIterator[Runtime]:
+        """The running service."""
+        runtime = await asyncio.to_thread(cls.build, settings)
+        try:
+            await asyncio.to_thread(runtime.start)
+            yield runtime
+        finally:
+            await runtime.models.close()
+            await asyncio.to_thread(runtime.stop)
+
+    def start(self) -> None:
+        """Clear away what a crash left, and let the workers begin."""
+        sweep(self.service.context)
+        self.service.runner.start()
+
+    def stop(self) -> None:
+        """Stop the workers, save the indexes, close the database."""
+        self.service.runner.stop()
+        self.service.context.close()
+
+
+def sweep(context: KBContext) -> None:
+    """Delete what no row names: index folders, blobs and generations that a crash left behind."""
+    folders = [path for root in (context.index_dir, context.files.root) if root.is_dir() for path in root.iterdir()]
+    with context.db.read() as sql:  # after the look at the folders: one that is new has its row already
+        present = kbs.list_all(sql)
+        known = {kb.id: {file.storage or "" for file in files.list_all(sql, kb.id)} for kb in present}
+    for path in folders:
+        number = path.name.removeprefix("kb")
+        if not (number.isdigit() and int(number) in known):
+            log.info("removing %s: its knowledge base is gone", path.name)
+            shutil.rmtree(path, ignore_errors=True)
+    for kb in present:
+        context.files.sweep(kb.id, known[kb.id])
+        drop_orphans(context, kb.id)
