@@ -99,6 +99,10 @@ class KBService(ABC):
         """Ids of the vectors nearest to a unit vector, nearest first."""
 
     @abstractmethod
+    def do_ids(self, space: Space) -> Iterable[int]:
+        """All ids that the store holds (for checks)."""
+
+    @abstractmethod
     def do_clear_vs(self, space: Space) -> None:
         """Make the store empty, at version 0."""
 

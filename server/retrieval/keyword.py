@@ -123,6 +123,12 @@ class KeywordIndex:
                 document.add_text("terms", " ".join(terms(text)))
                 writer.add_document(document)
 
+    def reset(self) -> None:
+        """Forget what was seen: the next `advance` reads everything again."""
+        with self._lock, self._file_lock:
+            self._write_version(0)
+            self.version = 0
+
     def search(self, query: Sequence[str], top_k: int) -> list[tuple[int, float]]:
         """(chunk id, BM25 score) of the best chunks for analysed query terms, best first."""
         if not query or top_k < 1:

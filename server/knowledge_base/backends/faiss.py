@@ -55,6 +55,11 @@ class FaissKBService(KBService):
         with self._index(space) as index:
             return index.search(vector, top_k)
 
+    def do_ids(self, space: Space) -> list[int]:
+        """All ids in the index."""
+        with self._index(space) as index:
+            return [int(chunk_id) for chunk_id in index.ids()]
+
     def do_clear_vs(self, space: Space) -> None:
         """Begin with an empty index."""
         with self._index(space) as index:

@@ -1,0 +1,44 @@
+# The whole manual: make run | test | check | bench | eval | install | clean
+PYTHON ?= python3.11
+PORT ?= 7861
+BIN := .venv/bin
+STAMP := .venv/installed
+export PYTHONNOUSERSITE := 1
+export PIP_NO_INPUT := 1
+# threads come from pools of our own; libraries that add theirs only get in each other's way
+export OMP_NUM_THREADS := 1
+
+.PHONY: run install test check format bench eval clean
+
+run: install  ## start the service with the sample knowledge base on http://127.0.0.1:7861
+	$(BIN)/zhiku serve --samples --port $(PORT)
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv || python3 -m venv .venv
+	$(BIN)/python -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed"'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+test: install  ## the whole test suite
+	$(BIN)/python -m pytest -q
+
+check: install  ## lint, types, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install  ## the figures of docs/benchmarks.md
+	$(BIN)/python -m benchmarks
+
+eval: install  ## quality on BEIR-like folders: make eval SETS="path/to/set …"
+	$(BIN)/zhiku eval $(SETS)
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

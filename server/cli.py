@@ -1,0 +1,293 @@
+"""`zhiku`: serve, manage knowledge bases, check and evaluate."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from configs import Settings
+from server.errors import ZhikuError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Zhiku 知库: files in, cited answers out.")
+kb_app = typer.Typer(no_args_is_help=True, help="Knowledge bases. 知识库管理。")
+app.add_typer(kb_app, name="kb")
+console = Console()
+errors = Console(stderr=True)
+
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="the data root (default: ZHIKU_DATA_DIR or configs)")]
+
+
+def main() -> None:
+    """Entry point: expected errors become one line and exit code 1."""
+    try:
+        app()
+    except ZhikuError as error:
+        errors.print(f"[red]{error.message}[/red]")
+        sys.exit(1)
+    except ValidationError as error:
+        for problem in error.errors(include_url=False, include_input=False):
+            place = ".".join(map(str, problem["loc"])) or "settings"
+            errors.print(f"[red]configs: {place}: {problem['msg']}[/red]")
+        sys.exit(2)
+
+
+def _settings(data_dir: Path | None, **values: Any) -> Settings:
+    given = {name: value for name, value in values.items() if value is not None}
+    return Settings(**({"data_dir": data_dir} if data_dir else {}), **given)
+
+
+@contextmanager
+def _runtime(data_dir: Path | None) -> Iterator[Any]:
+    """The parts of the service without its HTTP edge, for one command."""
+    from server.runtime import Runtime
+
+    runtime = Runtime.build(_settings(data_dir))
+    try:
+        yield runtime
+    finally:
+        runtime.service.context.close()
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="address to listen on (default: loopback)")] = None,
+    port: Annotated[int | None, typer.Option(help="port to listen on")] = None,
+    data_dir: DataDir = None,
+    samples: Annotated[bool, typer.Option(help="load the shipped sample knowledge base once")] = False,
+) -> None:
+    """Start the HTTP service. 启动服务。"""
+    import uvicorn
+
+    from server.app import create_app
+
+    settings = _settings(data_dir, host=host, port=port)
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if samples:
+        _load_samples(settings)
+    _greet(settings)
+    uvicorn.run(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        log_level=settings.log_level.lower(),
+        access_log=settings.log_level == "DEBUG",
+        timeout_graceful_shutdown=5,
+    )
+
+
+def _greet(settings: Settings) -> None:
+    shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
+    base = f"http://{shown}:{settings.port}"
+    example = '{"knowledge_base_name": "samples", "query": "知库怎样删除一个文件？", "stream": true}'
+    console.print(
+        f"\nZhiku 知库  {base}\n  Swagger UI  {base}/docs\n  ReDoc       {base}/redoc\n\nTry / 试试:\n"
+        f"  curl -N {base}/chat/knowledge_base_chat -H 'content-type: application/json' -d '{example}'\n",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _load_samples(settings: Settings) -> None:
+    """Make the `samples` knowledge base from the shipped files, unless it was made (or deleted) before."""
+    from configs.settings import PROJECT_ROOT
+    from server.runtime import Runtime
+
+    mark = settings.data_dir.resolve() / "samples.loaded"
+    folder = PROJECT_ROOT / "knowledge_base" / "samples" / "content"
+    if mark.exists() or not folder.is_dir():
+        return
+    runtime = Runtime.build(settings)
+    try:
+        name = settings.default_knowledge_base
+        _ensure_kb(name, None, None)
+        _ingest(runtime, name, [folder], override=False)
+        mark.touch()
+    finally:
+        runtime.service.context.close()
+
+
+def _ensure_kb(name: str, vs_type: str | None, embed_model: str | None) -> None:
+    from server.knowledge_base.factory import KBServiceFactory
+
+    if KBServiceFactory.get_service_by_name(name) is None:
+        default = KBServiceFactory.context().settings.default_vs_type
+        KBServiceFactory.get_service(name, vs_type or default, embed_model).create_kb()
+
+
+def _found(paths: Sequence[Path]) -> list[tuple[str, Path]]:
+    """(name in the knowledge base, path) of files and of all files in folders but hidden and lock files."""
+    found: list[tuple[str, Path]] = []
+    for path in paths:
+        if path.is_file():
+            found.append((path.name, path))
+            continue
+        inside = (item for item in sorted(path.rglob("*")) if item.is_file())
+        named = ((item.relative_to(path), item) for item in inside)
+        found += [(name.as_posix(), item) for name, item in named if not _hidden(name)]
+    return found
+
+
+def _hidden(name: Path) -> bool:
+    return any(part.startswith((".", "~$")) for part in name.parts) or name.name in ("Thumbs.db", "desktop.ini")
+
+
+def _ingest(runtime: Any, name: str, paths: Sequence[Path], *, override: bool) -> dict[str, str]:
+    """Upload and ingest with a progress bar; returns the reasons of files that failed."""
+    from server.knowledge_base.operations import Outcome, Upload
+
+    service = runtime.service
+    options = service.context.split_options(None, None, None)
+    outcome = Outcome()
+    for label, path in _found(paths):
+        with path.open("rb") as stream:
+            one = service.operations.upload(name, [Upload(label, stream)], options, override=override)
+        outcome.jobs |= one.jobs
+        outcome.failed |= one.failed
+    runtime.service.runner.start()
+    try:
+        return _watch(runtime, outcome)
+    finally:
+        runtime.service.runner.stop()
+
+
+def _watch(runtime: Any, outcome: Any) -> dict[str, str]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    ended: list[Any] = []
+    with Progress(*columns, console=errors) as bar:
+        files = bar.add_task("文件 files", total=len(outcome.jobs))
+        chunks = bar.add_task("片段 chunks", total=None)
+        for jobs in runtime.service.runner.wait_blocking(outcome.jobs):
+            ended = [job for job in jobs if job.ended]
+            bar.update(files, completed=len(ended))
+            bar.update(chunks, completed=sum(job.finished for job in jobs), total=sum(job.total for job in jobs) or None)
+    failed: dict[str, str] = outcome.add_ended(ended)
+    return failed
+
+
+@kb_app.command("list")
+def kb_list(data_dir: DataDir = None) -> None:
+    """All knowledge bases. 列出知识库。"""
+    from server.db import kbs
+
+    table = Table("name", "files", "store", "embedding model", "about")
+    with _runtime(data_dir) as runtime, runtime.service.context.db.read() as sql:
+        counts = kbs.count_files(sql)
+        for kb in kbs.list_all(sql):
+            table.add_row(
+                kb.name, str(counts.get(kb.id, 0)), kb.generation.vs_type, kb.generation.embed_model, kb.info
+            )
+    console.print(table)
+
+
+@kb_app.command("create")
+def kb_create(
+    name: str,
+    vs_type: Annotated[str | None, typer.Option(help="vector store")] = None,
+    embed_model: Annotated[str | None, typer.Option(help="embedding model")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Make a knowledge base. 新建知识库。"""
+    from server.knowledge_base.factory import KBServiceFactory
+
+    with _runtime(data_dir) as runtime:
+        kind = vs_type or runtime.service.settings.default_vs_type
+        kb = KBServiceFactory.get_service(name, kind, embed_model).create_kb()
+    console.print(f"已新增知识库 / created: {kb.name}", markup=False)
+
+
+@kb_app.command("delete")
+def kb_delete(
+    name: str, yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False, data_dir: DataDir = None
+) -> None:
+    """Delete a knowledge base with everything in it. 删除知识库。"""
+    from server.knowledge_base.operations import service_of
+
+    if not yes:
+        typer.confirm(f"删除知识库及其全部文件 / delete {name} with all its files?", abort=True)
+    with _runtime(data_dir):
+        service_of(name).drop_kb()
+    console.print(f"成功删除知识库 / deleted: {name}", markup=False)
+
+
+@kb_app.command("add")
+def kb_add(
+    name: str,
+    paths: Annotated[list[Path], typer.Argument(exists=True, help="files or folders")],
+    override: Annotated[bool, typer.Option(help="replace files of the same name")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Add files or folders; the knowledge base is made when there is none. 添加文件。"""
+    with _runtime(data_dir) as runtime:
+        _ensure_kb(name, None, None)
+        failed = _ingest(runtime, name, paths, override=override)
+    for file, reason in failed.items():
+        errors.print(f"{file}: {reason}", markup=False, style="red")
+    raise typer.Exit(1 if failed else 0)
+
+
+@kb_app.command("search")
+def kb_search(
+    name: str,
+    query: str,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="most hits")] = 3,
+    search_type: Annotated[str, typer.Option(help="hybrid, similarity or keyword")] = "hybrid",
+    data_dir: DataDir = None,
+) -> None:
+    """Search a knowledge base. 搜索。"""
+    from server.knowledge_base.operations import service_of
+
+    with _runtime(data_dir):
+        hits = service_of(name).search_docs(query, top_k, None, search_type)
+    for number, hit in enumerate(hits, start=1):
+        place = f" p.{hit.page}" if hit.page else ""
+        shown = "–" if hit.similarity is None else f"{hit.similarity:.2f}"
+        console.print(f"[{number}] {hit.file_name}{place}  ({shown})\n{hit.text}\n", markup=False, highlight=False)
+    if not hits:
+        console.print("没有找到相关内容 / nothing relevant found")
+
+
+@app.command()
+def doctor(
+    repair: Annotated[bool, typer.Option(help="rebuild what is wrong")] = True, data_dir: DataDir = None
+) -> None:
+    """Check SQL against every index, and repair. 检查并修复索引。"""
+    from server.knowledge_base.doctor import examine
+
+    healthy = True
+    with _runtime(data_dir) as runtime:
+        for finding in examine(runtime.service.context, repair=repair):
+            healthy = healthy and finding.healthy
+            console.print(finding.text, style="" if finding.healthy else "yellow", markup=False, highlight=False)
+    raise typer.Exit(0 if healthy or repair else 1)
+
+
+@app.command("eval")
+def evaluate(
+    folders: Annotated[list[Path], typer.Argument(exists=True, file_okay=False, help="BEIR-like folders")],
+    limit: Annotated[int | None, typer.Option(min=1, help="at most so many queries of each folder")] = None,
+    answers: Annotated[bool, typer.Option(help="also ask for answers and look for the gold strings")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="keep the indexes here for the next run")] = None,
+) -> None:
+    """Recall, MRR and nDCG of keyword, dense and hybrid search on evaluation sets. 评测检索质量。"""
+    from server.evaluation import evaluate_folder, table_of
+
+    results = []
+    for folder in folders:
+        with errors.status(f"{folder.name} …"):
+            results.append(evaluate_folder(folder, data_dir, limit=limit, answers=answers))
+    console.print(table_of(results))
+
+
+if __name__ == "__main__":
+    main()
