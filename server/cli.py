@@ -42,8 +42,8 @@ def main() -> None:
 
 
 def _settings(data_dir: Path | None, **values: Any) -> Settings:
-    given = {name: value for name, value in values.items() if value is not None}
-    return Settings(**({"data_dir": data_dir} if data_dir else {}), **given)
+    given: dict[str, Any] = {name: value for name, value in {"data_dir": data_dir, **values}.items() if value is not None}
+    return Settings(**given)
 
 
 @contextmanager

@@ -262,7 +262,7 @@ async def upload_docs(
     name = kb_label(knowledge_base_name)
     custom = _custom_docs(docs)
     options = service.context.split_options(chunk_size, chunk_overlap, zh_title_enhance)
-    sent = [Upload(upload.filename or "", upload.file) for upload in uploads]
+    sent = [Upload(_sent_name(upload.filename), upload.file) for upload in uploads]
     outcome = await service.gates.run(
         name,
         lambda: service.operations.upload(
@@ -270,6 +270,11 @@ async def upload_docs(
         ),
     )
     return await _report(service, outcome, "文件上传与向量化完成", wait=wait is not False)
+
+
+def _sent_name(name: str | None) -> str:
+    """A form's file name as the user knows it: browsers write a quotation mark as %22."""
+    return (name or "").replace("%22", '"')
 
 
 async def _report(service: Service, outcome: Outcome, done: str, *, wait: bool) -> BaseResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from configs import ChatModelSettings
+from server.models.community import COMMUNITY, community_class
 from server.errors import ConfigurationError, LLMError, LLMIncomplete, LLMRateLimited, MissingDependency
 
 if TYPE_CHECKING:
@@ -183,18 +184,24 @@ class LangChainChat(ChatModel):
             if settings.api_key:
                 options["api_key"] = settings.api_key
             try:
-                self._model = init_chat_model(
-                    settings.model or settings.name,
-                    model_provider=settings.provider,
-                    max_retries=settings.max_retries,
-                    timeout=settings.timeout,
-                    **options,
-                )
+                self._model = self._make(init_chat_model, options)
             except ImportError as error:
                 raise MissingDependency(f"{settings.provider} 需要安装 / needs a package: {error}") from error
             except ValueError as error:
                 raise ConfigurationError(f"模型 {self.name} 的配置有误 / model {self.name}: {error}") from error
         return self._model
+
+    def _make(self, init: Callable[..., Any], options: dict[str, Any]) -> BaseChatModel:
+        settings = self.settings
+        name = settings.model or settings.name
+        if settings.provider.startswith(COMMUNITY):
+            made: BaseChatModel = community_class("chat_models", settings.provider)(model=name, **options)
+            return made
+        retries, timeout = settings.max_retries, settings.timeout
+        model: BaseChatModel = init(
+            name, model_provider=settings.provider, max_retries=retries, timeout=timeout, **options
+        )
+        return model
 
     async def tokens(
         self, messages: Sequence[Message], temperature: float, max_tokens: int | None

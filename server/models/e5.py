@@ -107,12 +107,11 @@ class _Engine:
 
 
 def clean(text: str, characters: dict[int, str]) -> str:
-    """The text as the tokenizer may see it: NFKC, no lone surrogates, one space between words.
+    """The text as the tokenizer may see it: NFKC, no NUL or lone surrogate, one space between words.
 
-    `characters` maps code points to what replaces them; NUL and the other control characters are
-    among them.
+    `characters` maps code points to what replaces them: control and zero-width characters.
     """
-    whole = text.encode("utf-8", "ignore").decode("utf-8")
+    whole = text.replace("\x00", "").encode("utf-8", "ignore").decode("utf-8")
     return " ".join(unicodedata.normalize("NFKC", whole).translate(characters).split())
 
 

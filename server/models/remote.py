@@ -12,6 +12,7 @@ import numpy as np
 from configs import EmbeddingModelSettings
 from server.db.vectors import FloatArray
 from server.errors import ConfigurationError, EmbeddingError, MissingDependency
+from server.models.community import COMMUNITY, community_class
 from server.models.embeddings import EmbeddingModel
 
 if TYPE_CHECKING:
@@ -148,6 +149,9 @@ class LangChainEmbedding(RemoteEmbedding):
         if settings.api_key:
             options["api_key"] = settings.api_key
         try:
+            if settings.provider.startswith(COMMUNITY):
+                made: Embeddings = community_class("embeddings", settings.provider)(**options)
+                return made
             return init_embeddings(settings.model or settings.name, provider=settings.provider, **options)
         except ImportError as error:
             raise MissingDependency(f"{settings.provider} 需要安装 / needs a package: {error}") from error

@@ -1,0 +1,232 @@
+"""Fixtures: the service in this process, the service as a process of its own, and a scripted model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+import yaml
+from fastapi.testclient import TestClient
+
+from configs import ChatModelSettings, EmbeddingModelSettings, Settings
+from configs.settings import CONFIG_DIR
+from server.app import create_app
+from server.models.fake_llm import FakeLLM
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+PROMPTS = yaml.safe_load((CONFIG_DIR / "prompts.yaml").read_text(encoding="utf-8"))["prompt_templates"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def fake_settings(data_dir: Path, **changes: Any) -> Settings:
+    """Settings with an embedder of known vectors and no language model."""
+    fakes = [
+        EmbeddingModelSettings(name="fake", provider="fake", options={"dimension": 16}),
+        EmbeddingModelSettings(name="fake8", provider="fake", options={"dimension": 8}),
+    ]
+    values: dict[str, Any] = {
+        "data_dir": data_dir,
+        "embedding_models": fakes,
+        "default_embed_model": "fake",
+        "prompt_templates": PROMPTS,
+        **changes,
+    }
+    return Settings(**values)
+
+
+class Api:
+    """The routes as a client calls them."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.http = client
+
+    def post(self, path: str, **body: Any) -> Any:
+        response = self.http.post(path, json=body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def create(self, name: str, **more: Any) -> Any:
+        return self.post("/knowledge_base/create_knowledge_base", knowledge_base_name=name, **more)
+
+    def delete(self, name: str) -> Any:
+        response = self.http.post("/knowledge_base/delete_knowledge_base", json=name)
+        assert response.status_code == 200
+        return response.json()
+
+    def upload(self, name: str, files: Mapping[str, str | bytes], **form: Any) -> Any:
+        parts = [("files", (file, text.encode() if isinstance(text, str) else text)) for file, text in files.items()]
+        data = {"knowledge_base_name": name, **{key: str(value) for key, value in form.items()}}
+        response = self.http.post("/knowledge_base/upload_docs", files=parts, data=data)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def search(self, name: str, query: str, **more: Any) -> Any:
+        return self.post("/knowledge_base/search_docs", knowledge_base_name=name, query=query, **more)
+
+    def texts(self, name: str, query: str, **more: Any) -> list[str]:
+        return [hit["page_content"] for hit in self.search(name, query, **{"score_threshold": 4, "top_k": 100, **more})]
+
+    def files(self, name: str) -> list[str]:
+        response = self.http.get("/knowledge_base/list_files", params={"knowledge_base_name": name})
+        return list(response.json()["data"])
+
+    def details(self, name: str) -> dict[str, Any]:
+        response = self.http.get("/knowledge_base/list_file_details", params={"knowledge_base_name": name})
+        return {item["file_name"]: item for item in response.json()}
+
+    def delete_docs(self, name: str, *files: str, **more: Any) -> Any:
+        return self.post("/knowledge_base/delete_docs", knowledge_base_name=name, file_names=list(files), **more)
+
+    def events(self, path: str, **body: Any) -> list[Any]:
+        response = self.http.post(path, json=body)
+        assert response.status_code == 200, response.text
+        return parse_events(response.text)
+
+    def recreate(self, name: str, **more: Any) -> list[Any]:
+        return self.events("/knowledge_base/recreate_vector_store", knowledge_base_name=name, **more)
+
+
+def parse_events(text: str) -> list[Any]:
+    """The JSON objects of an event stream, strictly: only data lines and comments, ended by blank lines."""
+    parsed = []
+    for block in text.split("\r\n\r\n"):
+        if block.startswith("data: "):
+            assert "\n" not in block
+            parsed.append(json.loads(block.removeprefix("data: ")))
+        else:
+            assert block in ("",) or block.startswith(": ping"), block
+    return parsed
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return fake_settings(tmp_path / "data")
+
+
+@pytest.fixture
+def api(settings: Settings) -> Iterator[Api]:
+    with TestClient(create_app(settings)) as client:
+        yield Api(client)
+
+
+class ThreadServer:
+    """An ASGI application on a real port, in a thread."""
+
+    def __init__(self, app: Any) -> None:
+        self.port = free_port()
+        config = uvicorn.Config(app, host="127.0.0.1", port=self.port, log_level="critical")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+
+    def __enter__(self) -> ThreadServer:
+        self._thread.start()
+        deadline = time.monotonic() + 20
+        while not self._server.started:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(10)
+
+
+@pytest.fixture
+def llm() -> Iterator[FakeLLM]:
+    """A scripted model; `llm_url(llm)` is its address."""
+    fake = FakeLLM()
+    with ThreadServer(fake.app()) as server:
+        URLS[id(fake)] = f"http://127.0.0.1:{server.port}/v1"
+        yield fake
+
+
+URLS: dict[int, str] = {}
+
+
+def llm_model(fake: FakeLLM, **changes: Any) -> ChatModelSettings:
+    return ChatModelSettings(name=changes.pop("name", "fake-llm"), base_url=URLS[id(fake)], **changes)
+
+
+@pytest.fixture
+def llm_api(tmp_path: Path, llm: FakeLLM) -> Iterator[Api]:
+    settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm)])
+    with TestClient(create_app(settings)) as client:
+        yield Api(client)
+
+
+class ServerProcess:
+    """The service as users start it: a process with its own settings files, that can be killed."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.config_dir = folder / "configs"
+        self.config_dir.mkdir(parents=True, exist_ok=True)
+        self.write(**settings)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def write(self, **settings: Any) -> None:
+        values = fake_settings(self.folder / "data", **settings).model_dump(mode="json", exclude_unset=True)
+        (self.config_dir / "all.yaml").write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> ServerProcess:
+        environment = {**os.environ, "ZHIKU_CONFIG_DIR": str(self.config_dir)}
+        command = [sys.executable, "-m", "server.cli", "serve", "--port", str(self.port)]
+        log = (self.folder / "server.log").open("ab")
+        self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        log.close()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                if httpx.get(f"{self.url}/health", timeout=2).status_code == 200:
+                    return self
+            except httpx.HTTPError:
+                time.sleep(0.05)
+            if self._process.poll() is not None:
+                break
+        raise AssertionError((self.folder / "server.log").read_text(errors="replace")[-3000:])
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(30)
+            self._process = None
+
+    def api(self) -> Api:
+        return Api(httpx.Client(base_url=self.url, timeout=120))
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path)
+    try:
+        yield server
+    finally:
+        server.kill()
