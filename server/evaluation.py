@@ -13,13 +13,13 @@ import time
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -102,6 +102,9 @@ class AnswerRates:
     refused: float | None
 
 
+_Means = TypeVar("_Means", Quality, AnswerRates)
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """What was measured on one set.
@@ -147,7 +150,8 @@ def read_set(folder: Path, limit: int | None = None) -> QuestionSet:
         gold = _read_qrels(folder)
         rows = _read_lines((folder / "queries.jsonl").read_bytes())
         passages = tuple(_passage(row) for row in _read_lines(raw))
-        queries = tuple(_query(row, gold) for row in _spread(rows, limit))
+        count = len(rows) if limit is None else min(limit, len(rows))
+        queries = tuple(_query(rows[at * len(rows) // count], gold) for at in range(count))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidRequest(f"{folder}: 不是可用的评测集 / not a usable evaluation set: {error!r}") from error
     if not passages or not queries:
@@ -163,11 +167,10 @@ def _read_qrels(folder: Path) -> dict[str, set[str]]:
     path = folder / "qrels.tsv"
     text = (path if path.is_file() else folder / "qrels" / "test.tsv").read_text(encoding="utf-8-sig")
     gold: dict[str, set[str]] = defaultdict(set)
-    for line in text.split("\n")[1:]:
-        if line.strip():
-            query, passage, score = line.split("\t")
-            if float(score) > 0:
-                gold[query].add(passage)
+    for line in filter(str.strip, text.split("\n")[1:]):
+        query, passage, score = line.split("\t")
+        if float(score) > 0:
+            gold[query].add(passage)
     return gold
 
 
@@ -179,14 +182,7 @@ def _passage(row: Mapping[str, Any]) -> Chunk:
 
 def _query(row: Mapping[str, Any], gold: Mapping[str, set[str]]) -> Query:
     answers = tuple(str(answer) for answer in row.get("answers") or ())
-    return Query(
-        str(row["text"]), answers, bool(row.get("answerable", True)), frozenset(gold.get(str(row["_id"]), ()))
-    )
-
-
-def _spread(rows: Sequence[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
-    count = len(rows) if limit is None else min(limit, len(rows))
-    return [rows[at * len(rows) // count] for at in range(count)]
+    return Query(str(row["text"]), answers, bool(row.get("answerable", True)), frozenset(gold.get(str(row["_id"]), ())))
 
 
 # ---- the knowledge base
@@ -211,21 +207,12 @@ def evaluate_folder(
     questions = read_set(folder, limit)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
-        _directory(data_dir) as root,
-        _opened(settings or Settings(), root),
+        nullcontext(str(data_dir)) if data_dir else TemporaryDirectory(prefix="zhiku-eval-") as root,
+        _opened(settings or Settings(), Path(root)),
         Progress(*columns, console=Console(stderr=True), transient=True) as bar,
     ):
         service = _built(questions, bar)
         return _measured(questions, service, bar, answers=answers)
-
-
-@contextmanager
-def _directory(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        yield given
-        return
-    with TemporaryDirectory(prefix="zhiku-eval-") as name:
-        yield Path(name)
 
 
 @contextmanager
@@ -282,11 +269,15 @@ def _measured(questions: QuestionSet, service: KBService, bar: Progress, *, answ
     }
     talk = bar.track(SMALL_TALK, description=f"{questions.name} 闲聊 small talk")
     leaks = fmean(bool(service.search_docs(text, search_type="hybrid")) for text in talk)
-    rates = None
-    if answers:
-        rates = _answer_rates(service, bar.track(questions.queries, description=f"{questions.name} 回答 answers"))
+    asked = bar.track(questions.queries if answers else (), description=f"{questions.name} 回答 answers")
     return Evaluation(
-        questions.name, len(questions.passages), len(questions.queries), quality, kept.mean("kept"), leaks, rates
+        name=questions.name,
+        passages=len(questions.passages),
+        queries=len(questions.queries),
+        quality=quality,
+        gold_kept=kept.mean("kept"),
+        leaks=leaks,
+        answers=_answer_rates(service, asked) if answers else None,
     )
 
 
@@ -389,33 +380,21 @@ def _share(value: float) -> str:
 
 def _average(results: Sequence[Evaluation]) -> Evaluation:
     """Every set counts the same; sizes are summed."""
-    quality: dict[SearchType, Quality] = {
-        kind: Quality(
-            **{
-                name: fmean(getattr(result.quality[kind], name) for result in results)
-                for name in Quality.__dataclass_fields__
-            }
-        )
-        for kind in SEARCH_TYPES
-    }
     return Evaluation(
         name="平均 / average",
         passages=sum(result.passages for result in results),
         queries=sum(result.queries for result in results),
-        quality=quality,
+        quality={kind: _mean_of([result.quality[kind] for result in results]) for kind in SEARCH_TYPES},
         gold_kept=fmean(result.gold_kept for result in results),
         leaks=fmean(result.leaks for result in results),
-        answers=_average_answers([result.answers for result in results if result.answers]),
+        answers=_mean_of(rates) if (rates := [result.answers for result in results if result.answers]) else None,
     )
 
 
-def _average_answers(rates: Sequence[AnswerRates]) -> AnswerRates | None:
-    if not rates:
-        return None
-    refused = [rate.refused for rate in rates if rate.refused is not None]
-    return AnswerRates(
-        held=fmean(rate.held for rate in rates),
-        possible=fmean(rate.possible for rate in rates),
-        characters=fmean(rate.characters for rate in rates),
-        refused=fmean(refused) if refused else None,
-    )
+def _mean_of(items: Sequence[_Means]) -> _Means:
+    """The mean of each field over the items that know it, None where none does."""
+    means: dict[str, Any] = {}
+    for name in items[0].__dataclass_fields__:
+        known = [value for item in items if (value := getattr(item, name)) is not None]
+        means[name] = fmean(known) if known else None
+    return replace(items[0], **means)

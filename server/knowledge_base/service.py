@@ -312,10 +312,10 @@ class KBService(ABC):
         score_threshold: float | None = None,
         search_type: str | None = None,
     ) -> list[Hit]:
-        """The chunks that answer a query best, at most `top_k`, best first; empty for small talk.
+        """The chunks that answer a query best, at most `top_k`, best first; none when it is about something else.
 
         `score_threshold` is the largest score that is kept (0 = identical … 4 = no limit). Above the
-        configured threshold the caller takes everything, also when the question is about something else.
+        configured threshold the caller takes everything, small talk included.
 
         Raises:
             NotFound: no such knowledge base.

@@ -25,7 +25,7 @@ SearchType = Literal["hybrid", "similarity", "keyword"]
 Floats = NDArray[np.float64]
 
 _LOOKED_AT = 10
-"""Passages whose words are compared with the question's to see whether it is about this corpus at all."""
+"""Passages, at least, whose words are compared with the question's to see whether it is about this corpus."""
 
 
 class StaleIndex(Exception):
@@ -65,7 +65,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the caller asks for. `gate` leaves out everything when the question is about something else."""
+    """What the caller asks for. `gate` leaves out what is about something else than the question."""
 
     top_k: int
     threshold: float
@@ -97,9 +97,9 @@ def retrieve(question: Question, sources: Sources, transform: EmbeddingTransform
     if not len(found):
         return []
     weights = _weights(question, sources)
-    order = _order(question, found, weights, transform, wanted.search_type)
-    if wanted.gate and not _is_about(question, found, order, weights, transform, wanted):
-        return []
+    order = _order(question, found, weights, transform, wanted.search_type)[: max(wanted.top_k, _LOOKED_AT)]
+    if wanted.gate and question.raw is not None:
+        order = _relevant(question, found, order, weights, transform, wanted)
     scores = np.round(transform.scale * (2.0 - 2.0 * found.cosines), 6)
     kept = [at for at in order if not scores[at] > wanted.threshold][: wanted.top_k]
     return [_hit(found, at, float(scores[at]), place) for place, at in enumerate(kept, start=1)]
@@ -166,24 +166,23 @@ def _lowest(cosines: Floats) -> float:
     return float(np.nanmin(cosines)) if not np.isnan(cosines).all() else 0.0
 
 
-def _is_about(
+def _relevant(
     question: Question,
     found: _Candidates,
     order: Sequence[int],
     weights: Mapping[str, float],
     transform: EmbeddingTransform,
     wanted: Wanted,
-) -> bool:
-    """Whether the best passages show that the question is about this corpus at all."""
-    if question.raw is None:
-        return True
-    best = [at for at in order[:_LOOKED_AT] if not np.isnan(found.cosines[at])]
-    if not best:
-        return True
-    covered = fusion.coverage(weights, [_words(found.chunks[at].text) for at in best])
-    talk = transform.small_talk_similarity(question.raw, question.language)
+) -> list[int]:
+    """What of the order belongs to an answer; nothing when the question is about something else. Passages
+    whose vector is not in yet are judged by their words alone."""
+    cosines = found.cosines[list(order)]
+    covered = fusion.coverage(weights, [_words(found.chunks[at].text) for at in order])
+    talk = -1.0 if question.raw is None else transform.small_talk_similarity(question.raw, question.language)
     least = transform.cosine(wanted.threshold)
-    return bool(fusion.relevant(found.cosines[best], covered, least, talk).any())
+    mask = fusion.relevant(np.nan_to_num(cosines, nan=0.0), covered, least, talk)
+    fresh = np.isnan(cosines) & (covered > 0)
+    return [at for at, good in zip(order, mask | fresh, strict=True) if good]
 
 
 @lru_cache(maxsize=2048)

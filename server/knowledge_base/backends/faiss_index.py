@@ -142,6 +142,6 @@ def _read(path: Path) -> tuple[int, Any]:
     if len(body) != size or zlib.crc32(body) != crc:
         raise DamagedSnapshot(path)
     try:
-        return version, faiss.downcast_index(faiss.deserialize_index(np.frombuffer(body, dtype=np.uint8)))
+        return version, faiss.deserialize_index(np.frombuffer(body, dtype=np.uint8))
     except RuntimeError as error:
         raise DamagedSnapshot(path) from error
