@@ -116,8 +116,13 @@ def parse_events(text: str) -> list[Any]:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return fake_settings(tmp_path / "data")
+def settings_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def settings(settings_dir: Path) -> Settings:
+    return fake_settings(settings_dir)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ MOST = 3
 
 # What a sentence earns besides 1 for holding all the words of the question, rare words counting more.
 _SUBJECT = 0.5  # the words stand in the headings above it, or in the name of its file
-_PREVIOUS = 0.5  # the words stand in the sentence before it
+_PREVIOUS = 0.35  # the words stand in the sentence before it
 _CHARACTERS = 0.2  # it shares the question's Chinese characters, though perhaps in other words
 _KIND = 0.2  # it names a number, a date, a place … where the question asks for one
 _RANK = 0.35  # it is in the first hit; half as much in the second, a third in the third
@@ -78,7 +78,7 @@ _KINDS = tuple(
             r"\bhow (?:many|much|long|old|far|tall|large|big|often|high|deep|fast)\b|"
             rf"\bwhat (?:percent|number|amount|age)|多[少大高长久远重]|几{_COUNTED}|第几",
             r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|[mb]illion|"
-            rf"half|once|twice)\b|[一二两三四五六七八九十百千万亿半数]{_COUNTED}",
+            rf"half|once|twice)\b|(?!十分[^之])[一二两三四五六七八九十百千万亿半数]{_COUNTED}",
         ),
         (
             r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century)|什么时[候间]|"
@@ -285,7 +285,9 @@ def _is_wrapped(line: str, following: str) -> bool:
     """Whether the sentence goes on in the following line."""
     if _ENDED.search(line) or _STRUCTURE.match(following) or line.lstrip()[:1] in ("#", "|"):
         return False
-    return following.lstrip()[:1].islower() or len(line) >= (20 if language(line) == "zh" else 50)
+    if language(line) == "zh":  # a title may be long too, but hardly has a comma
+        return len(line) >= 20 and bool(re.search("[，。、；]", line))
+    return following.lstrip()[:1].islower() or len(line) >= 50
 
 
 def _is_heading(line: str) -> bool:
