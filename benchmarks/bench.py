@@ -60,6 +60,16 @@ class Bench:
         folder.mkdir()
         return folder
 
+    @property
+    def models(self) -> Path:
+        """The embedded model's files, built once for all servers: how long that takes is not the question here."""
+        return build(self.data / "models")
+
+    def with_model(self, folder: Path) -> Path:
+        """A server's folder, with the embedded model's files put where the server would build them."""
+        shutil.copytree(self.models, folder / "data" / "models" / self.models.name, dirs_exist_ok=True)
+        return folder
+
     def built(self, chunks: int) -> Path:
         """The folder of a server whose knowledge base `KB` has so many chunks; built when it is not there."""
         folder = self.data / f"chunks-{chunks}"

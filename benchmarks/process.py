@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import psutil
@@ -22,6 +20,7 @@ FAKE = "fake"
 """An embedding model that costs next to nothing, as long as the embedded one in its vectors."""
 _FAKE_MODEL = {"name": FAKE, "provider": "fake", "options": {"dimension": 384}}
 _PATIENCE = 60.0
+_ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Program:
         started = time.monotonic()
         with self._log.open("ab") as log:
             self._process = psutil.Popen(
-                [sys.executable, *self._arguments], env=self._environment, stdout=log, stderr=log
+                [sys.executable, *self._arguments], env=self._environment, cwd=_ROOT, stdout=log, stderr=log
             )
         while time.monotonic() < started + _PATIENCE and self._process.poll() is None:
             try:
@@ -89,7 +88,7 @@ class Program:
             self._process.wait(30)
             self._process = None
 
-    def __enter__(self) -> Program:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -184,14 +183,6 @@ class Client:
         """Number of jobs that wait or run."""
         jobs = self.http.get("/health").raise_for_status().json()["jobs"]
         return int(jobs.get("queued", 0) + jobs.get("running", 0))
-
-
-@contextmanager
-def running(program: Program) -> Iterator[Program]:
-    """The program while it runs."""
-    with program:
-        program.start("/health")
-        yield program
 
 
 def free_port() -> int:

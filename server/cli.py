@@ -42,7 +42,9 @@ def main() -> None:
 
 
 def _settings(data_dir: Path | None, **values: Any) -> Settings:
-    given: dict[str, Any] = {name: value for name, value in {"data_dir": data_dir, **values}.items() if value is not None}
+    given: dict[str, Any] = {
+        name: value for name, value in {"data_dir": data_dir, **values}.items() if value is not None
+    }
     return Settings(**given)
 
 
@@ -86,7 +88,7 @@ def serve(
 
 
 def _greet(settings: Settings) -> None:
-    shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
+    shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
     base = f"http://{shown}:{settings.port}"
     example = '{"knowledge_base_name": "samples", "query": "知库怎样删除一个文件？", "stream": true}'
     console.print(
@@ -170,7 +172,9 @@ def _watch(runtime: Any, outcome: Any) -> dict[str, str]:
         for jobs in runtime.service.runner.wait_blocking(outcome.jobs):
             ended = [job for job in jobs if job.ended]
             bar.update(files, completed=len(ended))
-            bar.update(chunks, completed=sum(job.finished for job in jobs), total=sum(job.total for job in jobs) or None)
+            bar.update(
+                chunks, completed=sum(job.finished for job in jobs), total=sum(job.total for job in jobs) or None
+            )
     failed: dict[str, str] = outcome.add_ended(ended)
     return failed
 
@@ -184,9 +188,7 @@ def kb_list(data_dir: DataDir = None) -> None:
     with _runtime(data_dir) as runtime, runtime.service.context.db.read() as sql:
         counts = kbs.count_files(sql)
         for kb in kbs.list_all(sql):
-            table.add_row(
-                kb.name, str(counts.get(kb.id, 0)), kb.generation.vs_type, kb.generation.embed_model, kb.info
-            )
+            table.add_row(kb.name, str(counts.get(kb.id, 0)), kb.generation.vs_type, kb.generation.embed_model, kb.info)
     console.print(table)
 
 

@@ -21,6 +21,7 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -337,45 +338,44 @@ def _plain(text: str) -> str:
 # ---- the table
 
 
+_ANSWER_HEADERS = ("held", "max", "len", "none")
+_LEGEND = (
+    "R@5, all: gold passages, and queries with all of theirs, in the top 5; MRR, nDCG: top 10; "
+    "kept: gold that the default threshold keeps; talk: small talk that retrieves anything"
+)
+_ANSWER_LEGEND = "; held: answers with a gold string; max: hits with one; len: characters; none: rightly refused"
+
+
 def table_of(results: Sequence[Evaluation]) -> Table:
-    """One line for each set and search type, and the averages over the sets below."""
+    """One line for each set and search type, and the averages over the sets below; fits into 80 columns."""
     answered = any(result.answers for result in results)
-    table = Table("set", "passages", "queries", "search", title="检索质量 / retrieval quality")
-    numbers = ["recall@5", "all@5", "MRR@10", "nDCG@10", "ms", "gold kept", "small talk"]
-    for header in numbers + (["answered", "possible", "characters", "refused"] if answered else []):
+    legend = _LEGEND + (_ANSWER_LEGEND if answered else "")
+    table = Table("set", "search", box=SIMPLE_HEAD, padding=0, pad_edge=False, caption=legend)
+    for header in ["R@5", "all", "MRR", "nDCG", "ms", "kept", "talk", *(_ANSWER_HEADERS if answered else ())]:
         table.add_column(header, justify="right")
-    for result in results:
+    for result in [*results, _average(results)] if len(results) > 1 else results:
         for kind in SEARCH_TYPES:
-            table.add_row(*_cells(result, kind, answered=answered), end_section=kind == SEARCH_TYPES[-1])
-    if len(results) > 1:
-        summary = _average(results)
-        for kind in SEARCH_TYPES:
-            table.add_row(*_cells(summary, kind, answered=answered), style="bold")
+            table.add_row(*_cells(result, kind), end_section=kind == SEARCH_TYPES[-1])
     return table
 
 
-def _cells(result: Evaluation, kind: SearchType, *, answered: bool) -> list[str]:
-    """A set's name and sizes stand in its first line, what concerns hybrid search alone in its last."""
-    first, last = kind == SEARCH_TYPES[0], kind == SEARCH_TYPES[-1]
+def _cells(result: Evaluation, kind: SearchType) -> list[str]:
+    """Name and sizes of a set stand one below the other, what concerns hybrid search alone in the last line."""
+    sizes = (result.name, f"{result.passages} passages", f"{result.queries} queries")
     quality = result.quality[kind]
-    cells = [result.name, str(result.passages), str(result.queries)] if first else ["", "", ""]
-    cells += [kind, *map(_share, (quality.recall_5, quality.all_5, quality.mrr_10, quality.ndcg_10))]
-    cells += [f"{quality.milliseconds:.1f}"]
-    cells += [_share(result.gold_kept), _share(result.leaks)] if last else ["", ""]
-    if answered:
-        cells += _answer_cells(result.answers) if last else [""] * 4
+    shares = map(_share, (quality.recall_5, quality.all_5, quality.mrr_10, quality.ndcg_10))
+    cells = [sizes[SEARCH_TYPES.index(kind)], kind, *shares, f"{quality.milliseconds:.0f}"]
+    if kind != SEARCH_TYPES[-1]:
+        return cells
+    cells += [_share(result.gold_kept), _share(result.leaks)]
+    if rates := result.answers:
+        refused = "–" if rates.refused is None else _share(rates.refused)
+        cells += [_share(rates.held), _share(rates.possible), f"{rates.characters:.0f}", refused]
     return cells
 
 
-def _answer_cells(rates: AnswerRates | None) -> list[str]:
-    if rates is None:
-        return ["–"] * 4
-    refused = "–" if rates.refused is None else _share(rates.refused)
-    return [_share(rates.held), _share(rates.possible), f"{rates.characters:.0f}", refused]
-
-
 def _share(value: float) -> str:
-    return f"{value:.3f}"
+    return f"{value:.3f}".removeprefix("0")
 
 
 def _average(results: Sequence[Evaluation]) -> Evaluation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import log2
 from pathlib import Path
@@ -109,7 +110,7 @@ def write_set(folder: Path, queries: Sequence[Mapping[str, Any]] = QUERIES, qrel
 
 
 def shown(results: Sequence[Evaluation]) -> str:
-    console = Console(file=io.StringIO(), width=200)
+    console = Console(file=io.StringIO(), width=80)
     console.print(table_of(results))
     output = console.file
     assert isinstance(output, io.StringIO)
@@ -140,8 +141,8 @@ def test_a_stricter_threshold_keeps_less_and_answers_are_looked_at_only_when_ask
     assert strict.gold_kept == pytest.approx(1 / 3)
     assert strict.answers is None
     summary = shown([result, strict]).partition("average")[2]
-    assert "0.500" in summary.split("hybrid")[1]  # gold kept: the mean of 2/3 and 1/3
-    assert "0.667" not in summary
+    assert " .500" in summary.split("hybrid")[1]  # gold kept: the mean of 2/3 and 1/3
+    assert " .667" not in summary
 
 
 def test_answers_are_held_against_the_gold_strings(result: Evaluation) -> None:
@@ -226,8 +227,8 @@ def test_a_folder_that_is_no_set_is_refused_with_its_name(folder: Path, broken: 
 
 def test_the_table_has_a_line_for_each_search_type_and_averages_over_sets(result: Evaluation) -> None:
     one, two = shown([result]), shown([result, result])
-    assert [one.count(kind) for kind in evaluation.SEARCH_TYPES] == [1, 1, 1]
-    assert [two.count(kind) for kind in evaluation.SEARCH_TYPES] == [3, 3, 3]
+    assert re.findall(r"(keyword|similarity|hybrid) +[.\d]", one) == ["keyword", "similarity", "hybrid"]
+    assert len(re.findall(r"(keyword|similarity|hybrid) +[.\d]", two)) == 9
     assert "average" not in one
-    assert "0.667" in one
-    assert "0.667" in two.partition("average")[2]
+    assert " .667" in one
+    assert " .667" in two.partition("average")[2]

@@ -60,7 +60,10 @@ def answers(api: Api, kb: str) -> list[list[tuple[str, float]]]:
     queries = ["file3 line5", "水泵7", "v1 line2", "nothing of it"]
     kinds = ["hybrid", "similarity", "keyword"]
     return [
-        [(hit["page_content"], hit["score"]) for hit in api.search(kb, query, top_k=8, score_threshold=4, search_type=kind)]
+        [
+            (hit["page_content"], hit["score"])
+            for hit in api.search(kb, query, top_k=8, score_threshold=4, search_type=kind)
+        ]
         for query in queries
         for kind in kinds
     ]
@@ -88,7 +91,9 @@ def test_nothing_is_pickled(tmp_path: Path) -> None:
         api.create("kb")
         api.upload("kb", {"a.txt": text_of(1)})
     assert [path for path in tmp_path.rglob("*") if path.suffix in (".pkl", ".pickle")] == []
-    assert not any(path.read_bytes()[:2] in (b"\x80\x04", b"\x80\x05") for path in tmp_path.rglob("*") if path.is_file())
+    assert not any(
+        path.read_bytes()[:2] in (b"\x80\x04", b"\x80\x05") for path in tmp_path.rglob("*") if path.is_file()
+    )
 
 
 @pytest.mark.parametrize("damage", [b"", b"zhiku-faiss-1\n{}\n", None], ids=["empty", "no header", "flipped bit"])

@@ -11,7 +11,20 @@ from server.errors import InvalidName
 from server.names import file_key, file_label, kb_key, kb_label
 from tests.conftest import Api
 
-BAD_KB = ["../esc", "..\\esc", ".", "..", "a/../../esc", "a/b", "/abs", "a\x00b", "ｅｓｃ／..", "．．", "x" * 101, "a\nb"]
+BAD_KB = [
+    "../esc",
+    "..\\esc",
+    ".",
+    "..",
+    "a/../../esc",
+    "a/b",
+    "/abs",
+    "a\x00b",
+    "ｅｓｃ／..",
+    "．．",
+    "x" * 101,
+    "a\nb",
+]
 BAD_FILE = ["", ".", "..", "../x.txt", "..\\x.txt", "/etc/x.txt", "C:\\x.txt", "c:x.txt", "a//b.txt", "a/../b.txt", "a/./b.txt",
             "a\x00b.txt", "tab\tname.txt", "x" * 300 + ".txt", "名" * 90 + ".txt", "．．/x.txt", "a\u2028b.txt"]  # fmt: skip
 GOOD_FILE = ["a.txt", "end. ", " lead.txt", "CON.txt", "name.txt.", "a%b_c.txt", "100%.md", "a%2Fb.txt", "driver's guide.txt",
@@ -70,7 +83,9 @@ def test_downloads_never_leave_the_knowledge_base(api: Api) -> None:
     api.upload("pt1b", {"s.txt": "secret"})
     for name in ("../../../etc/hostname", "..%2f..%2fx", "....//....//x", "/etc/hostname", "%2e%2e/%2e%2e/etc/hostname",
                  "ok/../../pt1b/content/s.txt", "s.txt", "../pt1b/s.txt"):  # fmt: skip
-        response = api.http.get("/knowledge_base/download_doc", params={"knowledge_base_name": "pt1", "file_name": name})
+        response = api.http.get(
+            "/knowledge_base/download_doc", params={"knowledge_base_name": "pt1", "file_name": name}
+        )
         assert response.json()["code"] in (403, 404)
         assert "secret" not in response.text
 
@@ -114,4 +129,9 @@ def test_bad_names_in_one_upload_are_each_reported(api: Api) -> None:
         assert response.status_code < 500
         if response.status_code == 200 and response.json()["code"] == 200:
             failed = response.json()["data"]["failed_files"]
-            assert failed or set(api.files("kb")) <= {"x.txt", "a%00b.txt", "tab%09name.txt", "a\u2028b.txt"}  # as forms write them
+            assert failed or set(api.files("kb")) <= {
+                "x.txt",
+                "a%00b.txt",
+                "tab%09name.txt",
+                "a\u2028b.txt",
+            }  # as forms write them

@@ -89,6 +89,7 @@ def test_a_load_that_hangs_does_not_hang_others_for_ever() -> None:
         return "late"
 
     with ThreadPoolExecutor(1) as threads:
+
         def first() -> str:
             with pool.acquire("k", hang) as value:
                 return value
@@ -129,7 +130,7 @@ def test_readers_share_and_a_writer_is_alone() -> None:
 def test_a_question_goes_before_passages() -> None:
     class Slow:
         name, dimension = "slow", 2
-        order: list[str] = []  # noqa: RUF012
+        order: list[str] = []
 
         def embed_passage(self, text: str):  # type: ignore[no-untyped-def]
             time.sleep(0.02)
@@ -169,7 +170,9 @@ def test_settings_come_from_code_files_and_environment(tmp_path: Path, monkeypat
 
 def test_every_setting_is_documented() -> None:
     text = (PROJECT_ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    missing = [name for name, field in Settings.model_fields.items() if f"`{name}`" not in text or not field.description]
+    missing = [
+        name for name, field in Settings.model_fields.items() if f"`{name}`" not in text or not field.description
+    ]
     assert missing == []
 
 

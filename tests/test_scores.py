@@ -30,7 +30,9 @@ def known(name: str, **options: object) -> EmbeddingModelSettings:
 @pytest.fixture
 def scored(tmp_path: Path) -> Iterator[Api]:
     models = [known("known"), EmbeddingModelSettings(name="wide", provider="fake", options={"dimension": 5})]
-    with TestClient(create_app(fake_settings(tmp_path, embedding_models=models, default_embed_model="known"))) as client:
+    with TestClient(
+        create_app(fake_settings(tmp_path, embedding_models=models, default_embed_model="known"))
+    ) as client:
         api = Api(client)
         api.create("kb")
         files = {f"s{n}.txt": text for n, text in enumerate(list(VECTORS)[:4])}
@@ -43,7 +45,9 @@ def test_a_score_is_the_squared_distance_of_unit_vectors(scored: Api, kind: str)
     hits = scored.search("kb", "amber lantern", top_k=10, score_threshold=4, search_type=kind)
     by_text = {hit["page_content"]: hit for hit in hits}
     scores = {text: hit["score"] for text, hit in by_text.items()}
-    assert scores == pytest.approx({"amber lantern": 0, "amber lamp": 0.4, "tax form 9": 2, "the other side": 4}, abs=1e-3)
+    assert scores == pytest.approx(
+        {"amber lantern": 0, "amber lamp": 0.4, "tax form 9": 2, "the other side": 4}, abs=1e-3
+    )
     assert by_text["amber lamp"]["similarity"] == pytest.approx(0.8, abs=1e-3)
     assert by_text["the other side"]["similarity"] == 0
     assert hits[0]["page_content"] == "amber lantern"
@@ -63,7 +67,10 @@ def test_the_threshold_is_kept_and_nested(scored: Api, kind: str) -> None:
 
 
 def test_the_default_threshold_drops_what_is_unrelated(scored: Api) -> None:
-    assert {hit["page_content"] for hit in scored.search("kb", "amber lantern", top_k=10)} == {"amber lantern", "amber lamp"}
+    assert {hit["page_content"] for hit in scored.search("kb", "amber lantern", top_k=10)} == {
+        "amber lantern",
+        "amber lamp",
+    }
 
 
 def test_top_k_is_kept(scored: Api) -> None:

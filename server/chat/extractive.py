@@ -188,16 +188,15 @@ def _scores(question: str, pieces: Sequence[_Piece]) -> list[float]:
     words = _Weights(asked, [piece.words | piece.subject for piece in pieces])
     characters = _Weights(re.findall(f"[{_HAN}]", "".join(asked)), [piece.text for piece in pieces])
     given = [pattern for trigger, pattern in _KINDS if trigger.search(question)]
-    before: list[frozenset[str]] = [frozenset(), *(piece.words for piece in pieces)]
     scores = []
-    for piece, previous, own in zip(pieces, before, (piece.words for piece in pieces), strict=False):
-        above = piece.subject - own
-        score = words.share(own) + _SUBJECT * words.share(above) + _CHARACTERS * characters.share(piece.text)
-        if piece.start:
-            score += _PREVIOUS * words.share(previous - own - above)
+    for previous, piece in zip([None, *pieces], pieces, strict=False):
+        above = piece.subject - piece.words
+        score = words.share(piece.words) + _SUBJECT * words.share(above) + _CHARACTERS * characters.share(piece.text)
+        if previous is not None and previous.number == piece.number:
+            score += _PREVIOUS * words.share(previous.words - piece.words - above)
         if _names_new(given, piece.text, question):
             score += _KIND
-        if len(own.difference(asked)) < _NEW_WORDS:
+        if len(piece.words.difference(asked)) < _NEW_WORDS:
             score += _NOTHING_NEW
         scores.append(score + _RANK / piece.number + (_HEADING if piece.heading else 0.0))
     return scores

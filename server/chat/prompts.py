@@ -32,7 +32,7 @@ class Prompts:
         known = self.templates.get(kind, {})
         if name not in known:
             raise InvalidRequest(
-                f"没有提示模板 {name}，可用：{'、'.join(known)} / no prompt template {name}, there are: {', '.join(known)}"
+                f"没有提示模板 {name} / there is no prompt template {name}; 可用 / there are: {', '.join(known)}"
             )
         try:
             return _ENVIRONMENT.from_string(known[name]).render(**values)

@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 
 Event = dict[str, Any]
 NO_HITS = "<span style='color:red'>未找到相关文档,该回答为大模型自身能力解答！</span>"
-"""What the old web page shows when no passage was found."""
+"""What the old web page shows when no passage was found and the model answers by itself."""
+NOTHING_FOUND = "<span style='color:red'>未找到相关文档 / no relevant documents found</span>"
+"""The same when there is no model either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ class ChatService:
     async def answer(self, request: Request, kb_name: str, hits: Sequence[Hit], base_url: str) -> AsyncGenerator[Event]:
         """Events of a question to a knowledge base: the answer, then its sources; an error ends the stream."""
         used = self._used_hits(request, hits)
-        docs = [source_line(number, hit, kb_name, base_url) for number, hit in enumerate(used, start=1)] or [NO_HITS]
+        docs = [source_line(number, hit, kb_name, base_url) for number, hit in enumerate(used, start=1)]
+        docs = docs or [NOTHING_FOUND if self._model_name(request) == EXTRACTIVE else NO_HITS]
         try:
             whole: list[str] = []
             async with aclosing(self._texts(request, used)) as texts:

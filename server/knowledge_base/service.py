@@ -42,6 +42,8 @@ from server.retrieval.keyword import KeywordIndex
 
 _TRIES = 5
 """How often a search is repeated when an index was behind SQL; once is enough unless files change all the time."""
+_NO_LIMIT = 4.0
+"""The largest score there is. Who searches by keyword wants what holds the words, near or not."""
 _FIRST_FIT = 16
 """Vectors from which on a knowledge base's own passages say something about its style."""
 _GROWTH = 4
@@ -322,10 +324,10 @@ class KBService(ABC):
             DimensionMismatch: the embedding model no longer fits the stored vectors.
         """
         settings = self.context.settings
-        limit = settings.score_threshold
-        threshold = limit if score_threshold is None else score_threshold
         kind: SearchType = search_type or settings.search_type  # type: ignore[assignment]  # checked at the edge
-        wanted = Wanted(top_k or settings.top_k, threshold, kind, gate=threshold <= limit)
+        limit = _NO_LIMIT if kind == "keyword" else settings.score_threshold
+        threshold = limit if score_threshold is None else score_threshold
+        wanted = Wanted(top_k or settings.top_k, threshold, kind, gate=threshold <= settings.score_threshold)
         question = Question.of(query, self._query_vector(query, required=kind != "keyword"))
         for _ in range(_TRIES):
             try:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from configs import ChatModelSettings
-from server.models.community import COMMUNITY, community_class
 from server.errors import ConfigurationError, LLMError, LLMIncomplete, LLMRateLimited, MissingDependency
+from server.models.community import COMMUNITY, community_class
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

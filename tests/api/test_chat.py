@@ -215,7 +215,9 @@ def test_a_chat_is_stored_and_remembered(llm_api: Api, llm: FakeLLM) -> None:
     assert [turn["content"] for turn in llm.prompts[-1]] == ["who are you?", "My name is Zhi.", "and now?"]
     llm_api.events("/chat/chat", query="alone", conversation_id="c1", history=2)
     assert len(llm.prompts[-1]) == 5
-    llm_api.events("/chat/chat", query="own", history=[{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
+    llm_api.events(
+        "/chat/chat", query="own", history=[{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    )
     assert [turn["content"] for turn in llm.prompts[-1]] == ["x", "y", "own"]
 
 

@@ -93,7 +93,9 @@ def test_an_existing_file_is_left_alone_unless_overridden(api: Api) -> None:
 
 def test_every_file_has_its_own_outcome(api: Api) -> None:
     api.create("kb")
-    failed = api.upload("kb", {"zero.txt": b"", "x.xyz": b"1", "../up.txt": b"1", "ok.txt": "fine 7"})["data"]["failed_files"]
+    failed = api.upload("kb", {"zero.txt": b"", "x.xyz": b"1", "../up.txt": b"1", "ok.txt": "fine 7"})["data"][
+        "failed_files"
+    ]
     assert set(failed) == {"zero.txt", "x.xyz", "../up.txt"}
     assert "暂未支持的文件格式" in failed["x.xyz"]
     assert api.files("kb") == ["ok.txt"]
@@ -177,9 +179,7 @@ def test_downloads(api: Api) -> None:
     assert response.text == ZH
     assert response.headers["content-disposition"].startswith("attachment; filename*=utf-8''")
     assert response.headers["etag"]
-    shown = api.http.get(
-        "/knowledge_base/download_doc", params={**query, "file_name": "page.html", "preview": "true"}
-    )
+    shown = api.http.get("/knowledge_base/download_doc", params={**query, "file_name": "page.html", "preview": "true"})
     assert shown.headers["content-disposition"].startswith("inline")
     assert "sandbox" in shown.headers["content-security-policy"]
     missing = api.http.get("/knowledge_base/download_doc", params={**query, "file_name": "ghost.txt"})

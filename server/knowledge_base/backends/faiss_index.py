@@ -89,7 +89,7 @@ class FaissIndex:
     def clear(self) -> None:
         """Take everything out."""
         with self.lock.write():
-            self.index, self.version = None, 0
+            self.index, self.version, self.saved_version = None, 0, -1
 
     def delete(self) -> None:
         """Clear, and delete the snapshot for good."""

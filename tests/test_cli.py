@@ -1,0 +1,101 @@
+"""The command line, run as users run it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ServerProcess
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def zhiku(process: ServerProcess) -> Run:
+    """Runs `zhiku …` on the data root of a process that may run or not."""
+    environment = {**os.environ, "ZHIKU_CONFIG_DIR": str(process.config_dir), "COLUMNS": "200", "NO_COLOR": "1"}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "server.cli", *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    return run
+
+
+def test_a_knowledge_base_from_a_folder(zhiku: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    (folder / "sub" / ".git").mkdir(parents=True)
+    (folder / "a.md").write_text("# Pumps\n\nThe spare winch is in boathouse 27C.")
+    (folder / "sub" / "潮汐.txt").write_text("海港的潮汐表每日更新。")
+    for junk in (".DS_Store", "~$a.docx", ".secret.md", "Thumbs.db", "sub/.git/config"):
+        (folder / junk).write_bytes(b"junk")
+    (folder / "empty.txt").write_bytes(b"")
+    added = zhiku("kb", "add", "手册", str(folder))
+    assert added.returncode == 1
+    assert "empty.txt" in added.stderr
+    assert "2/2" in added.stderr or "3/3" in added.stderr
+    listed = zhiku("kb", "list")
+    assert "手册" in listed.stdout
+    assert "faiss" in listed.stdout
+    found = zhiku("kb", "search", "手册", "潮汐表", "--search-type", "keyword")
+    assert "sub/潮汐.txt" in found.stdout
+    assert "海港的潮汐表每日更新。" in found.stdout
+    again = zhiku("kb", "add", "手册", str(folder / "a.md"))
+    assert again.returncode == 1
+    assert "已存在" in again.stderr
+    assert zhiku("kb", "add", "手册", "--override", str(folder / "a.md")).returncode == 0
+    assert zhiku("kb", "delete", "手册", "--yes").returncode == 0
+    assert zhiku("kb", "search", "手册", "x").returncode == 1
+
+
+def test_doctor_finds_and_repairs(zhiku: Run, process: ServerProcess) -> None:
+    zhiku("kb", "create", "kb")
+    source = process.folder / "a.txt"
+    source.write_text("first line\n\nsecond line")
+    zhiku("kb", "add", "kb", str(source))
+    assert zhiku("doctor").returncode == 0
+    from server.knowledge_base.backends.faiss_index import FaissIndex
+
+    path = next((process.folder / "data" / "index").rglob("vectors.faiss"), None)
+    if path is None:
+        shutil.rmtree(process.folder / "data" / "index")
+        assert "OK" in zhiku("doctor").stdout
+        path = next((process.folder / "data" / "index").rglob("vectors.faiss"))
+    index = FaissIndex.open(path)
+    index.remove([(1, 1)])
+    index.saved_version = -1
+    index.save()
+    looked = zhiku("doctor", "--no-repair")
+    assert looked.returncode == 1
+    assert "1 missing" in looked.stdout
+    assert "rebuilt" in zhiku("doctor").stdout
+    assert "missing" not in zhiku("doctor", "--no-repair").stdout
+
+
+def test_the_command_line_works_beside_the_service(zhiku: Run, process: ServerProcess) -> None:
+    api = process.start().api()
+    api.create("kb")
+    api.upload("kb", {"one.txt": "text number one"})
+    assert len(api.texts("kb", "text")) == 1
+    source = process.folder / "two.txt"
+    source.write_text("text number two")
+    assert zhiku("kb", "add", "kb", str(source)).returncode == 0
+    assert sorted(api.texts("kb", "text")) == ["text number one", "text number two"]
+    assert sorted(api.texts("kb", "text", search_type="keyword")) == ["text number one", "text number two"]
+    assert zhiku("kb", "delete", "kb", "--yes").returncode == 0
+    assert api.search("kb", "text") == []
+
+
+def test_impossible_settings_are_one_line(zhiku: Run, process: ServerProcess) -> None:
+    (process.config_dir / "all.yaml").write_text("chunk_sise: 3\n")
+    failed = zhiku("kb", "list")
+    assert failed.returncode == 2
+    assert "chunk_sise" in failed.stderr
+    assert "Traceback" not in failed.stderr
