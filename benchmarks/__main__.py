@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import ingest, serving, streams, vectors
-from benchmarks.bench import Bench, Row
+from benchmarks.bench import Bench, Row, longest_pause
 
 GROUPS: dict[str, Callable[[Bench], list[Row]]] = {
     "startup": serving.startup,
@@ -93,9 +93,9 @@ def _table(rows: Sequence[Row], *, quick: bool) -> Table:
 def _caption(*, quick: bool) -> str:
     machine = f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {platform.release()}"
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    load = f"load {os.getloadavg()[0]:.1f}, a busy thread pauses for up to {longest_pause() * 1e3:.0f} ms"
     sizes = "; --quick: sizes too small to mean anything" if quick else ""
-    return f"{machine}; Python {platform.python_version()}; {now}; load of the machine {load}{sizes}"
+    return f"{machine}; Python {platform.python_version()}; {now}; {load}{sizes}"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import numpy as np
 
 from benchmarks.corpus import Corpus
 from benchmarks.process import Server
+from server.models.e5_build import build
 
 KB = "bench"
 _CHARACTERS = 303
@@ -115,3 +117,14 @@ def percentile(values: Sequence[float], share: float) -> float:
 def spread(values: Sequence[float], unit: float = 1e3) -> str:
     """Median and 95th percentile, by default of seconds shown in milliseconds."""
     return f"{percentile(values, 0.5) * unit:.1f} / {percentile(values, 0.95) * unit:.1f}"
+
+
+def longest_pause(seconds: float = 2.0) -> float:
+    """The longest time that the machine took a busy thread off its core: no measured time is surer than that."""
+    ends = last = time.perf_counter()
+    ends += seconds
+    longest = 0.0
+    while last < ends:
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+    return longest

@@ -24,7 +24,7 @@ _TOP = 10
 
 def embedding(bench: Bench) -> list[Row]:
     """The pool against the bare engine, and a question's wait behind a batch."""
-    engine = E5Model(bench.data / "models")
+    engine = E5Model(bench.models.parent)
     threads = os.cpu_count() or 1
     pool = LocalEmbedding(engine, threads)
     passages = [_passage(bench, number) for number in range(bench.size(64, 16))]

@@ -284,11 +284,7 @@ def evaluate(
     """Recall, MRR and nDCG of keyword, dense and hybrid search on evaluation sets. 评测检索质量。"""
     from server.evaluation import evaluate_folder, table_of
 
-    results = []
-    for folder in folders:
-        with errors.status(f"{folder.name} …"):
-            results.append(evaluate_folder(folder, data_dir, limit=limit, answers=answers))
-    console.print(table_of(results))
+    console.print(table_of([evaluate_folder(folder, data_dir, limit=limit, answers=answers) for folder in folders]))
 
 
 if __name__ == "__main__":

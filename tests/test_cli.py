@@ -13,7 +13,6 @@ import pytest
 
 from tests.conftest import ServerProcess
 
-
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

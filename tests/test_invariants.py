@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import threading
@@ -204,6 +205,9 @@ def test_deleted_means_gone_from_the_disk(tmp_path: Path) -> None:
         api.create("other")
         api.upload("other", {"secret.txt": secret})
         api.delete("other")
+        docs = json.dumps({"own.txt": [{"page_content": secret}]})
+        api.upload("kb", {"own.txt": "x"}, docs=docs)
+        api.delete_docs("kb", "own.txt", delete_content=True)
     left = [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
     assert left == []
     assert not any(b"zanzibar" in path.read_bytes().lower() for path in tmp_path.rglob("*") if path.is_file())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mimetypes
 from collections.abc import AsyncIterator, Mapping
 from pathlib import PurePosixPath
@@ -32,6 +33,7 @@ from server.api.schemas import (
     UpdateDocsById,
     UpdateInfo,
 )
+from server.api.text import clean_text, safe_json
 from server.db import chunks as chunk_rows
 from server.db import files, kbs
 from server.domain import Chunk, Hit, StoredFile
@@ -197,9 +199,7 @@ async def update_docs_by_id(body: UpdateDocsById, service: ServiceDep) -> BaseRe
     """Edit or delete single chunks; the others stay as they are."""
     name = body.knowledge_base_name
     edits = {
-        _chunk_id(key): Chunk(item.page_content, metadata=_own_metadata(item.metadata))
-        if item is not None and item.page_content.strip()
-        else None
+        _chunk_id(key): _chunk(item) if item is not None and item.page_content.strip() else None
         for key, item in body.docs.items()
     }
 
@@ -213,6 +213,10 @@ async def update_docs_by_id(body: UpdateDocsById, service: ServiceDep) -> BaseRe
     return await service.gates.run(name, update)
 
 
+def _chunk(item: DocItem) -> Chunk:
+    return Chunk(clean_text(item.page_content), metadata=_own_metadata(item.metadata))
+
+
 def _chunk_id(key: str) -> int:
     if not key.isascii() or not key.isdigit() or len(key) > 18:
         raise NotFound(f"没有这个片段 / no such chunk: {key[:40]}")
@@ -224,7 +228,7 @@ _PLACE = frozenset({"source", "id", "page", "headings", "start", "end"})
 
 def _own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """What a client may set; the place in the source is the server's to tell."""
-    return {key: value for key, value in metadata.items() if key not in _PLACE}
+    return {key: value for key, value in safe_json(dict(metadata)).items() if key not in _PLACE}
 
 
 _DOCS: TypeAdapter[dict[str, list[DocItem]]] = TypeAdapter(dict[str, list[DocItem]])
@@ -232,16 +236,13 @@ _DOCS: TypeAdapter[dict[str, list[DocItem]]] = TypeAdapter(dict[str, list[DocIte
 
 def _custom_docs(text: str) -> dict[str, list[Chunk]]:
     try:
-        docs = _DOCS.validate_json(text.strip() or "{}")
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]["msg"]
+        docs = _DOCS.validate_python(safe_json(json.loads(text.strip() or "{}")))
+    except (ValueError, RecursionError) as error:
+        problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "JSON"
         raise InvalidRequest(
             f'docs 应为 JSON 字符串 / docs must be a JSON string like {{"file": [{{"page_content": "…"}}]}}: {problem}'
         ) from None
-    return {
-        name: [Chunk(item.page_content, metadata=_own_metadata(item.metadata)) for item in items if item.page_content]
-        for name, items in docs.items()
-    }
+    return {name: [_chunk(item) for item in items if item.page_content.strip()] for name, items in docs.items()}
 
 
 @router.post("/upload_docs", operation_id="upload_docs")
@@ -381,11 +382,14 @@ async def _once(event: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
 
 
 async def _rebuild_events(service: Service, job_id: int) -> AsyncIterator[Mapping[str, Any]]:
-    async for _, event in service.runner.watch(job_id):
-        yield event
-    job = (await service.runner.wait([job_id]))[0]
-    if job.state != "done":
-        yield {"code": 500, "msg": job.reason or job.state}
+    try:
+        async for _, event in service.runner.watch(job_id):
+            yield event
+        job = await service.gates.run_free(lambda: service.runner.get(job_id))
+        if job.state != "done":
+            yield {"code": 500, "msg": job.reason or job.state}
+    except ZhikuError as error:  # the knowledge base was deleted meanwhile
+        yield {"code": error.code, "msg": error.message}
 
 
 def refused(error: ZhikuError) -> JSONResponse:

@@ -12,6 +12,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
+def _whole(value: Any) -> Any:
+    """Text without half characters (lone surrogates), which nothing below could store."""
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+
+
 class Body(BaseModel):
     """Parent of request bodies."""
 
@@ -21,7 +26,7 @@ class Body(BaseModel):
     @classmethod
     def _null_is_default(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            return {key: value for key, value in data.items() if value is not None}
+            return {key: _whole(value) for key, value in data.items() if value is not None}
         return data
 
 

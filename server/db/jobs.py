@@ -114,8 +114,17 @@ def progress(sql: Connection, job_id: int, finished: int, total: int, event: Map
     return changed.rowcount == 1
 
 
+def forget_file(sql: Connection, file_id: int) -> None:
+    """Delete the jobs of a file, with the chunks that a client may have put into them. A worker that is at one
+    of them stops at its next step."""
+    sql.execute(delete(JobRow).where(JobRow.file_id == file_id))
+
+
 def finish(sql: Connection, job_id: int, state: str, reason: str = "") -> None:
-    """End a job that runs."""
+    """End a job that runs. One that is done does not keep the chunks that a client supplied."""
+    job = get(sql, job_id)
+    if job is not None and state == "done" and "docs" in job.payload:
+        set_payload(sql, job_id, {key: value for key, value in job.payload.items() if key != "docs"})
     sql.execute(
         update(JobRow)
         .where(JobRow.id == job_id, JobRow.state == "running")

@@ -114,7 +114,8 @@ class Database:
         with self.read() as connection:
             if not inspect(connection).has_table("alembic_version"):
                 return None
-            return connection.scalar(text("SELECT version_num FROM alembic_version"))
+            found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+            return found
 
     def _wait(self, patience: float) -> None:
         deadline = time.monotonic() + patience

@@ -199,6 +199,14 @@ class JobRunner:
                 return
             self._changed.wait_thread(1.0)
 
+    def get(self, job_id: int) -> Job:
+        """A job as it is now.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        return self._look(job_id, 0)[0]
+
     def _load(self, ids: list[int]) -> list[Job]:
         with self._db.read() as sql:
             return jobs.list_by_ids(sql, ids)

@@ -202,6 +202,7 @@ class Operations:
                 service.delete_doc(service.find_file(file_label(name)), delete_content=delete_content)
             except ZhikuError as error:
                 failed[name] = error.message
+        service.settle()
         return failed
 
     # ---- jobs

@@ -190,6 +190,11 @@ class KBService(ABC):
         with self.context.db.write() as sql:
             kbs.set_info(sql, kb.id, kb_info)
 
+    def list_kbs(self) -> list[str]:
+        """Names of all knowledge bases, whatever their store."""
+        with self.context.db.read() as sql:
+            return [kb.name for kb in kbs.list_all(sql)]
+
     def drop_generation(self, generation: Generation) -> None:
         """Delete a generation that searchers no longer see."""
         with self.context.db.write() as sql:
@@ -230,17 +235,17 @@ class KBService(ABC):
     def add_doc(
         self, kb_file: StoredFile, docs: Sequence[Chunk] = (), *, options: SplitOptions | None = None
     ) -> Iterator[Progress]:
-        """Make a file's bytes, or the client's own chunks for it, searchable; yields progress."""
+        """Make a file's bytes, or the client's own chunks for it, searchable; yields progress. `catch_up` once
+        after the last file: searches would do the same, and the first of them would have to wait for it."""
         generation = self.generation()
         chosen = options or SplitOptions.of(generation.options)
         yield from self.context.pipeline.ingest(kb_file, generation, chosen, list(docs) or None)
 
     def delete_doc(self, kb_file: StoredFile, *, delete_content: bool = False) -> None:
-        """Take a file out of the search, and off the server when `delete_content`."""
+        """Take a file out of the search, and off the server when `delete_content`; `settle` once afterwards."""
         context = self.context
         with context.db.write() as sql:
-            active = [job.id for job in job_rows.active(sql, kb_file.kb_id, file_id=kb_file.id)]
-            job_rows.cancel(sql, active, "文件已删除 / the file was deleted")
+            job_rows.forget_file(sql, kb_file.id)
             gone = files.drop_documents(sql, files.all_documents(sql, kb_file.id))
             if delete_content:
                 files.remove(sql, kb_file.id)
@@ -249,7 +254,6 @@ class KBService(ABC):
             kbs.bump(sql, kb_file.kb_id, gone)
         if delete_content:
             context.files.remove(kb_file.kb_id, kb_file.storage)
-        context.db.scrub()
 
     # ---- chunks
 
@@ -294,7 +298,7 @@ class KBService(ABC):
             if gone := [chunk_id for chunk_id in docs if chunk_id not in edits]:
                 chunk_rows.remove(sql, gone)
             kbs.bump(sql, kb.id, [(chunk_id, chunk_id) for chunk_id in docs])
-        self.context.db.scrub()
+        self.settle()
 
     def _embed_edits(self, generation: Generation, edits: Mapping[int, Chunk]) -> dict[int, bytes]:
         if not edits:
@@ -367,6 +371,14 @@ class KBService(ABC):
         with self.keyword_index(generation) as index:
             self.advance_keyword(generation, index)
         self.do_save(Space.of(generation))
+
+    def settle(self) -> None:
+        """After deletions: let the indexes and the disk forget now what searches no longer find."""
+        generation = self.generation()
+        self.advance(generation)
+        with self.keyword_index(generation) as index:
+            self.advance_keyword(generation, index)
+        self.context.db.scrub()
 
     def save_vector_store(self) -> None:
         """Write the vector index to disk now, if it lives in memory."""

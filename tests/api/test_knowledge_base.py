@@ -133,6 +133,20 @@ def test_a_client_may_supply_the_chunks(api: Api) -> None:
     assert api.texts("kb", "harbour") == [EN]
 
 
+def test_odd_json_is_stored_and_sent_back(api: Api) -> None:
+    api.create("kb")
+    chunk = r'{"page_content": "nul \u0000 half \ud800 valve A7", "metadata": {"n": NaN, "deep": [[{"x": null}]]}}'
+    docs = f'{{"a.txt": [{chunk}]}}'
+    assert api.upload("kb", {"a.txt": EN}, docs=docs)["data"]["failed_files"] == {}
+    hit = api.search("kb", "", file_name="a.txt")[0]
+    assert hit["page_content"] == "nul  half ? valve A7"
+    assert hit["metadata"]["n"] is None
+    assert hit["metadata"]["deep"] == [[{"x": None}]]
+    body = rb'{"knowledge_base_name": "kb", "query": "\ud800 valve", "score_threshold": 4}'
+    headers = {"content-type": "application/json"}
+    assert api.http.post("/knowledge_base/search_docs", content=body, headers=headers).json()[0]["id"] == hit["id"]
+
+
 def test_malformed_docs_are_explained(api: Api) -> None:
     api.create("kb")
     answer = api.upload("kb", {"a.txt": EN}, docs="[1")

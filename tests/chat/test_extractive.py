@@ -130,6 +130,32 @@ def test_a_rare_word_outweighs_common_ones() -> None:
     assert only("What does the server do with a file on E4012?", text) == "Error E4012 stops it all."
 
 
+@pytest.mark.usefixtures("one_sentence")
+@pytest.mark.parametrize(
+    ("question", "texts", "expected"),
+    [
+        # of two sentences with the colour, the one that comes after Wick is about Wick
+        (
+            "Which colour has Wick?",
+            ["Paint of this colour comes from far. Old Wick stood. Paint of deep red colour covered all."],
+            "Paint of deep red colour covered all.",
+        ),
+        # 肺部 and 肺中 are different words with one character in common
+        ("肺部如何变化？", ["天空十分晴朗。各种情况不断出现。肺中氧气慢慢增多。"], "肺中氧气慢慢增多。"),
+        # the first hit wins, though the second shares a character more
+        ("斑马肺部", ["一匹斑马正在那边休息。", "一匹斑马的肺十分强壮。"], "一匹斑马正在那边休息。"),
+        # a heading is not an answer
+        (
+            "How are zebra stripes made?",
+            ["# Zebra stripes and their many curious patterns\n\nSkin cells colour the zebra while it grows."],
+            "Skin cells colour the zebra while it grows.",
+        ),
+    ],
+)
+def test_context_characters_rank_and_novelty_count(question: str, texts: list[str], expected: str) -> None:
+    assert only(question, *texts) == expected
+
+
 def test_at_most_three_sentences_and_no_sentence_twice() -> None:
     same = [f"Harbour number {number} has a lighthouse of its own." for number in range(9)]
     found = quotes("Which harbour has a lighthouse?", [hit(" ".join(same[:5])), hit(" ".join(same[3:]))])

@@ -74,5 +74,5 @@ class FaissKBService(KBService):
     def do_save(self, space: Space, *, force: bool = False) -> None:
         """Write a snapshot when enough is new."""
         with self._index(space) as index:
-            if force or index.unsaved > max(_SAVE_LEAST, _SAVE_SHARE * index.count):
+            if force or index.unsaved >= min(_SAVE_LEAST, index.count) and index.unsaved >= _SAVE_SHARE * index.count:
                 index.save()

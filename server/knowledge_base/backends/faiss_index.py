@@ -70,21 +70,25 @@ class FaissIndex:
                 self.index = _new_index(vectors.shape[1])
             numbers = np.asarray(ids, dtype=np.int64)
             if self.count and numbers.min() <= self._highest():
-                self.index.remove_ids(faiss.IDSelectorBatch(numbers))
+                self._forget(self.index.remove_ids(faiss.IDSelectorBatch(numbers)))
             self.index.add_with_ids(np.ascontiguousarray(vectors, dtype=np.float32), numbers)
             self.unsaved += len(numbers)
 
     def _highest(self) -> int:
-        assert self.index is not None
-        return int(faiss.vector_to_array(self.index.id_map).max())
+        return int(faiss.vector_to_array(self.index.id_map).max()) if self.index is not None else 0
 
     def remove(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Take ids out, by ranges with their bounds."""
         with self.lock.write():
-            if self.index is None:
-                return
-            for lo, hi in ranges:
-                self.unsaved += self.index.remove_ids(faiss.IDSelectorRange(lo, hi + 1))
+            if self.index is not None:
+                for lo, hi in ranges:
+                    self._forget(self.index.remove_ids(faiss.IDSelectorRange(lo, hi + 1)))
+
+    def _forget(self, removed: int) -> None:
+        """A snapshot that holds what was deleted goes at once; the next one is written when there is time."""
+        if removed:
+            self.path.unlink(missing_ok=True)
+            self.saved_version, self.unsaved = -1, self.count
 
     def clear(self) -> None:
         """Take everything out."""

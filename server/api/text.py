@@ -1,0 +1,28 @@
+"""Text and JSON from clients, made safe to store and to send back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+_DEEPEST = 20
+
+
+def clean_text(text: str) -> str:
+    """Without NUL, which databases refuse, and with half characters replaced."""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def safe_json(value: Any, depth: int = 0) -> Any:
+    """The same value with clean strings, without NaN and infinity, at most twenty levels deep."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if depth >= _DEEPEST:
+        return None
+    if isinstance(value, dict):
+        return {clean_text(str(key)): safe_json(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [safe_json(item, depth + 1) for item in value]
+    return value
