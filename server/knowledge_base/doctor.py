@@ -43,27 +43,27 @@ def _finding(kb: KnowledgeBase, part: str, wanted: set[int], present: set[int], 
 def _vectors(context: KBContext, service: KBService, kb: KnowledgeBase, repair: bool) -> Finding:
     generation, space = kb.generation, Space.of(kb.generation)
     with service.do_init(space):
-        service.advance(generation)
+        service.indexes.advance(generation)
         with context.db.read() as sql:
             wanted = {row[0] for page in chunk_rows.vectors_between(sql, generation.id) for row in page}
         present = set(service.do_ids(space))
         if wanted != present and repair:
             service.do_clear_vs(space)
-            service.advance(generation)
+            service.indexes.advance(generation)
             service.do_save(space, force=True)
     return _finding(kb, f"向量 vectors ({generation.vs_type})", wanted, present, repaired=repair)
 
 
 def _keywords(context: KBContext, service: KBService, kb: KnowledgeBase, repair: bool) -> Finding:
     generation = kb.generation
-    with service.keyword_index(generation) as index:
-        service.advance_keyword(generation, index)
+    with service.indexes.keyword(generation) as index:
+        service.indexes.advance_keyword(generation, index)
         with context.db.read() as sql:
             wanted = {row[0] for page in chunk_rows.texts_between(sql, generation.id) for row in page}
         present = set(index.ids())
         if wanted != present and repair:
             index.reset()
-            service.advance_keyword(generation, index)
+            service.indexes.advance_keyword(generation, index)
     return _finding(kb, "关键词 keywords", wanted, present, repaired=repair)
 
 

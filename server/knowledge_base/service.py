@@ -1,56 +1,45 @@
 """KBService: what every knowledge base can do, whatever vector store it uses.
 
-The public methods own SQL and all rules. A backend fills in the `do_…` hooks, which know ids and vectors
-and nothing of files or HTTP. Indexes follow SQL: every change raises the knowledge base's version and
-logs ranges of chunk ids, and before a search the index reads what changed since the version it has seen.
+The public methods own SQL and all rules. A backend fills in the `do_…` hooks of `StoreHooks`, and `Indexes` keeps
+what it holds up with SQL.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from server.db import chunks as chunk_rows
 from server.db import files, kbs
 from server.db import jobs as job_rows
-from server.db.vectors import FloatArray, pack, unpack
+from server.db.vectors import FloatArray, pack
 from server.domain import (
-    ChangedRange,
     Chunk,
     Generation,
     Hit,
     KnowledgeBase,
     Progress,
-    StoredChunk,
     StoredFile,
 )
 from server.errors import AlreadyExists, Busy, EmbeddingError, NotFound
 from server.ingest.pipeline import SplitOptions, check_dimension, embed_checked
 from server.knowledge_base.context import KBContext, Space
-from server.models.transform import SNIPPETS, EmbeddingTransform, snippets
+from server.knowledge_base.hooks import StoreHooks
+from server.knowledge_base.indexes import Indexes
 from server.names import kb_label
 from server.retrieval.analysis import language
-from server.retrieval.hybrid import Question, SearchType, StaleIndex, Wanted, hit_of, retrieve
-from server.retrieval.keyword import KeywordIndex
+from server.retrieval.hybrid import Question, SearchType, StaleIndex, Wanted, hit_of
 
 _TRIES = 5
 """How often a search is repeated when an index was behind SQL; once is enough unless files change all the time."""
 _NO_LIMIT = 4.0
 """The largest score there is. Who searches by keyword wants what holds the words, near or not."""
-_FIRST_FIT = 16
-"""Vectors from which on a knowledge base's own passages say something about its style."""
-_GROWTH = 4
-"""The transform is fitted anew when the knowledge base has grown by this factor."""
 
 
-class KBService(ABC):
+class KBService(StoreHooks):
     """One knowledge base in one vector store.
 
     An instance is cheap and holds no connection: make one for each request. It works on the generation
@@ -68,52 +57,8 @@ class KBService(ABC):
         self.kb_name = kb_label(knowledge_base_name)
         self.embed_model = embed_model or context.settings.default_embed_model
         self.context = context
+        self.indexes = Indexes(context, self)
         self._generation = generation
-
-    # ---- what a backend fills in: ids are chunk ids, vectors are unit vectors of shape (n, d)
-
-    @abstractmethod
-    def vs_type(self) -> str:
-        """The backend's name in `vector_store_type`."""
-
-    def do_init(self, space: Space) -> AbstractContextManager[Any]:  # noqa: ARG002
-        """Open what the other hooks need, and keep it open while the block lasts."""
-        return nullcontext()
-
-    @abstractmethod
-    def do_version(self, space: Space) -> int:
-        """The version of the knowledge base that the store has seen, 0 for an empty one."""
-
-    @abstractmethod
-    def do_commit(self, space: Space, version: int) -> None:
-        """Note that the store has seen a version."""
-
-    @abstractmethod
-    def do_add_doc(self, space: Space, ids: Sequence[int], vectors: FloatArray) -> None:
-        """Put vectors in; an id that is there already is replaced."""
-
-    @abstractmethod
-    def do_delete_doc(self, space: Space, ranges: Sequence[tuple[int, int]]) -> None:
-        """Take out all ids in these ranges (bounds included); missing ones are no error."""
-
-    @abstractmethod
-    def do_search(self, space: Space, vector: FloatArray, top_k: int) -> list[int]:
-        """Ids of the vectors nearest to a unit vector, nearest first."""
-
-    @abstractmethod
-    def do_ids(self, space: Space) -> Iterable[int]:
-        """All ids that the store holds (for checks)."""
-
-    @abstractmethod
-    def do_clear_vs(self, space: Space) -> None:
-        """Make the store empty, at version 0."""
-
-    @abstractmethod
-    def do_drop_kb(self, space: Space) -> None:
-        """Delete all that the store holds."""
-
-    def do_save(self, space: Space, *, force: bool = False) -> None:  # noqa: B027  # most stores are durable
-        """Write to disk what only memory holds, when enough of it has gathered."""
 
     # ---- the knowledge base itself
 
@@ -335,7 +280,7 @@ class KBService(ABC):
         question = Question.of(query, self._query_vector(query, required=kind != "keyword"))
         for _ in range(_TRIES):
             try:
-                return self._retrieve(question, wanted)
+                return self.indexes.search(self.generation(), question, wanted)
             except StaleIndex:
                 continue
         raise Busy("索引正在更新，请重试 / the index is changing too fast, try again")
@@ -353,141 +298,19 @@ class KBService(ABC):
         check_dimension(generation, raw.shape[0])
         return raw
 
-    def _retrieve(self, question: Question, wanted: Wanted) -> list[Hit]:
-        generation = self.generation()
-        space = Space.of(generation)
-        with self.keyword_index(generation) as index, self.do_init(space):
-            self.advance_keyword(generation, index)
-            self.advance(generation)
-            return retrieve(question, _Sources(self, generation, index), self.transform(generation), wanted)
-
-    # ---- keeping the indexes up with SQL
+    # ---- the indexes
 
     def catch_up(self) -> None:
-        """Bring both indexes to the knowledge base's version and fit the transform when it is time."""
-        generation = self.generation()
-        self.refit(generation)
-        self.advance(generation)
-        with self.keyword_index(generation) as index:
-            self.advance_keyword(generation, index)
-        self.do_save(Space.of(generation))
+        """Bring the indexes to what SQL says, and save what is worth it; after the last of many files."""
+        self.indexes.catch_up(self.generation())
 
     def settle(self) -> None:
         """After deletions: let the indexes and the disk forget now what searches no longer find."""
-        generation = self.generation()
-        self.advance(generation)
-        with self.keyword_index(generation) as index:
-            self.advance_keyword(generation, index)
+        self.indexes.follow(self.generation())
         self.context.db.scrub()
 
     def save_vector_store(self) -> None:
         """Write the vector index to disk now, if it lives in memory."""
         generation = self.generation()
-        self.advance(generation)
+        self.indexes.advance(generation)
         self.do_save(Space.of(generation), force=True)
-
-    def advance(self, generation: Generation) -> int:
-        """Let the vector store read what changed; returns the version that it has now seen."""
-        space = Space.of(generation)
-        with self.context.locks.of(space), self.do_init(space), self.context.db.read() as sql:
-            kb = kbs.get(sql, generation.kb_id)
-            if kb is None:
-                raise NotFound(f"未找到知识库 {self.kb_name}")
-            seen = self.do_version(space)
-            if seen < kb.version:
-                self._load_changes(sql, generation, kbs.changes_since(sql, kb, seen) if seen else None)
-                self.do_commit(space, kb.version)
-            return kb.version
-
-    def _load_changes(self, sql: Connection, generation: Generation, changed: list[ChangedRange] | None) -> None:
-        space, transform = Space.of(generation), self.transform(generation)
-        if changed is None:
-            self.do_clear_vs(space)
-        ranges = [(0, None)] if changed is None else [(change.lo, change.hi) for change in changed]
-        for lo, hi in ranges:
-            kept: list[int] = []
-            for page in chunk_rows.vectors_between(sql, generation.id, lo, hi):
-                ids, languages, blobs = zip(*page, strict=True)
-                self.do_add_doc(space, ids, transform.apply_passages(unpack(blobs), languages))
-                kept.extend(ids)
-            if hi is not None and (gaps := _gaps(lo, hi, kept)):
-                self.do_delete_doc(space, gaps)
-
-    def keyword_index(self, generation: Generation) -> AbstractContextManager[KeywordIndex]:
-        """The keyword index of a generation, as a context."""
-        path = self.context.directory(generation.kb_id, generation.id) / "keyword"
-        return self.context.keyword_pool.acquire(generation.id, lambda: KeywordIndex(path))
-
-    def advance_keyword(self, generation: Generation, index: KeywordIndex) -> None:
-        """Let the keyword index read what changed."""
-        with self.context.db.read() as sql:
-            kb = kbs.get(sql, generation.kb_id)
-            if kb is None:
-                raise NotFound(f"未找到知识库 {self.kb_name}")
-            index.advance(
-                kb.version,
-                lambda seen: kbs.changes_since(sql, kb, seen),
-                lambda lo, hi: chunk_rows.texts_between(sql, generation.id, lo, hi),
-            )
-
-    def transform(self, generation: Generation) -> EmbeddingTransform:
-        """How this generation's raw vectors are compared."""
-        base = self.context.default_transform(generation.embed_model)
-        if base.is_identity or not generation.transform_no:
-            return base
-        return self.context.transforms.get((generation.id, generation.transform_no), lambda: self._fitted(generation))
-
-    def _fitted(self, generation: Generation) -> EmbeddingTransform:
-        with self.context.db.read() as sql:
-            data = kbs.get_transform(sql, generation.id)
-        return EmbeddingTransform.from_bytes(data) if data else self.context.default_transform(generation.embed_model)
-
-    def refit(self, generation: Generation) -> bool:
-        """Fit the transform to the knowledge base's own passages when it has grown enough. Stored vectors stay
-        as they are: only questions are compared differently."""
-        base = self.context.default_transform(generation.embed_model)
-        if base.is_identity:
-            return False
-        with self.context.db.read() as sql:
-            count = chunk_rows.count_vectors(sql, generation.id)
-            if count < max(_FIRST_FIT, _GROWTH * generation.transform_size):
-                return False
-            sample = chunk_rows.sample_texts(sql, generation.id, SNIPPETS)
-        model = self.context.embeddings.get(generation.embed_model)
-        cut = snippets(sample)
-        fitted = base.fit(np.stack([model.embed_query(text) for text in cut]), [language(text) for text in cut])
-        with self.context.db.write() as sql:
-            kbs.set_transform(sql, generation, fitted.to_bytes(), count)
-        return True
-
-
-class _Sources:
-    """The indexes of one generation, as retrieval takes them."""
-
-    def __init__(self, service: KBService, generation: Generation, index: KeywordIndex) -> None:
-        self._service = service
-        self._generation = generation
-        self._index = index
-
-    def dense(self, vector: FloatArray, top_k: int) -> list[int]:
-        """Ids of the nearest passages."""
-        return self._service.do_search(Space.of(self._generation), vector, top_k)
-
-    def keyword(self, words: Sequence[str], top_k: int) -> list[tuple[int, float]]:
-        """(id, BM25 score) of the best passages."""
-        return self._index.search(words, top_k)
-
-    def frequencies(self, words: Sequence[str]) -> tuple[int, Mapping[str, int]]:
-        """Number of passages, and in how many each term occurs."""
-        return self._index.frequencies(words)
-
-    def load(self, ids: Sequence[int]) -> Mapping[int, StoredChunk]:
-        """Passages with their raw vectors."""
-        with self._service.context.db.read() as sql:
-            return chunk_rows.by_ids(sql, self._generation.id, ids)
-
-
-def _gaps(lo: int, hi: int, present: Sequence[int]) -> list[tuple[int, int]]:
-    """The parts of a range of ids, bounds included, that hold none of the (sorted) present ones."""
-    edges = [lo - 1, *present, hi + 1]
-    return [(left + 1, right - 1) for left, right in pairwise(edges) if right - left > 1]

@@ -1,0 +1,174 @@
+"""Keeps the indexes of a knowledge base up with SQL, and searches them.
+
+Every change raises the knowledge base's version and logs ranges of chunk ids. Before a search an index reads what
+changed since the version that it has seen; an index that is damaged or too far behind is built anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import pairwise
+
+import numpy as np
+from sqlalchemy import Connection
+
+from server.db import chunks as chunk_rows
+from server.db import kbs
+from server.db.vectors import FloatArray, unpack
+from server.domain import ChangedRange, Generation, Hit, KnowledgeBase, StoredChunk
+from server.errors import NotFound
+from server.knowledge_base.context import KBContext, Space
+from server.knowledge_base.hooks import StoreHooks
+from server.models.transform import SNIPPETS, EmbeddingTransform, snippets
+from server.retrieval.analysis import language
+from server.retrieval.hybrid import Question, Wanted, retrieve
+from server.retrieval.keyword import KeywordIndex
+
+_FIRST_FIT = 16
+"""Vectors from which on a knowledge base's own passages say something about its style."""
+_GROWTH = 4
+"""The transform is fitted anew when the knowledge base has grown by this factor."""
+
+
+class Indexes:
+    """The vector store and the keyword index of one knowledge base."""
+
+    def __init__(self, context: KBContext, hooks: StoreHooks) -> None:
+        self._context = context
+        self._hooks = hooks
+
+    def search(self, generation: Generation, question: Question, wanted: Wanted) -> list[Hit]:
+        """The hits of a generation as SQL has it now.
+
+        Raises:
+            StaleIndex: SQL changed in between; search again.
+        """
+        space = Space.of(generation)
+        with self.keyword(generation) as index, self._hooks.do_init(space):
+            self.advance_keyword(generation, index)
+            self.advance(generation)
+            sources = _Sources(self._context, self._hooks, generation, index)
+            return retrieve(question, sources, self.transform(generation), wanted)
+
+    def follow(self, generation: Generation) -> None:
+        """Bring both indexes to the knowledge base's version."""
+        self.advance(generation)
+        with self.keyword(generation) as index:
+            self.advance_keyword(generation, index)
+
+    def catch_up(self, generation: Generation) -> None:
+        """Follow, fit the transform when it is time, and save what is worth it."""
+        self.refit(generation)
+        self.follow(generation)
+        self._hooks.do_save(Space.of(generation))
+
+    def advance(self, generation: Generation) -> int:
+        """Let the vector store read what changed; returns the version that it has now seen."""
+        space = Space.of(generation)
+        with self._context.locks.of(space), self._hooks.do_init(space), self._context.db.read() as sql:
+            kb = _current(sql, generation)
+            seen = self._hooks.do_version(space)
+            if seen < kb.version:
+                self._load_changes(sql, generation, kbs.changes_since(sql, kb, seen) if seen else None)
+                self._hooks.do_commit(space, kb.version)
+            return kb.version
+
+    def _load_changes(self, sql: Connection, generation: Generation, changed: list[ChangedRange] | None) -> None:
+        space, transform = Space.of(generation), self.transform(generation)
+        if changed is None:
+            self._hooks.do_clear_vs(space)
+        ranges = [(0, None)] if changed is None else [(change.lo, change.hi) for change in changed]
+        for lo, hi in ranges:
+            kept: list[int] = []
+            for page in chunk_rows.vectors_between(sql, generation.id, lo, hi):
+                ids, languages, blobs = zip(*page, strict=True)
+                self._hooks.do_add_doc(space, ids, transform.apply_passages(unpack(blobs), languages))
+                kept.extend(ids)
+            if hi is not None and (gaps := _gaps(lo, hi, kept)):
+                self._hooks.do_delete_doc(space, gaps)
+
+    def keyword(self, generation: Generation) -> AbstractContextManager[KeywordIndex]:
+        """The keyword index of a generation, as a context."""
+        path = self._context.directory(generation.kb_id, generation.id) / "keyword"
+        return self._context.keyword_pool.acquire(generation.id, lambda: KeywordIndex(path))
+
+    def advance_keyword(self, generation: Generation, index: KeywordIndex) -> None:
+        """Let the keyword index read what changed."""
+        with self._context.db.read() as sql:
+            kb = _current(sql, generation)
+            index.advance(
+                kb.version,
+                lambda seen: kbs.changes_since(sql, kb, seen),
+                lambda lo, hi: chunk_rows.texts_between(sql, generation.id, lo, hi),
+            )
+
+    def transform(self, generation: Generation) -> EmbeddingTransform:
+        """How this generation's raw vectors are compared."""
+        base = self._context.default_transform(generation.embed_model)
+        if base.is_identity or not generation.transform_no:
+            return base
+        return self._context.transforms.get((generation.id, generation.transform_no), lambda: self._fitted(generation))
+
+    def _fitted(self, generation: Generation) -> EmbeddingTransform:
+        with self._context.db.read() as sql:
+            data = kbs.get_transform(sql, generation.id)
+        return EmbeddingTransform.from_bytes(data) if data else self._context.default_transform(generation.embed_model)
+
+    def refit(self, generation: Generation) -> bool:
+        """Fit the transform to the knowledge base's own passages when it has grown enough. Stored vectors stay
+        as they are: only questions are compared differently."""
+        base = self._context.default_transform(generation.embed_model)
+        if base.is_identity:
+            return False
+        with self._context.db.read() as sql:
+            count = chunk_rows.count_vectors(sql, generation.id)
+            if count < max(_FIRST_FIT, _GROWTH * generation.transform_size):
+                return False
+            sample = chunk_rows.sample_texts(sql, generation.id, SNIPPETS)
+        model = self._context.embeddings.get(generation.embed_model)
+        cut = snippets(sample)
+        fitted = base.fit(np.stack([model.embed_query(text) for text in cut]), [language(text) for text in cut])
+        with self._context.db.write() as sql:
+            kbs.set_transform(sql, generation, fitted.to_bytes(), count)
+        return True
+
+
+def _current(sql: Connection, generation: Generation) -> KnowledgeBase:
+    kb = kbs.get(sql, generation.kb_id)
+    if kb is None:
+        raise NotFound("知识库已被删除 / the knowledge base is gone")
+    return kb
+
+
+class _Sources:
+    """The indexes of one generation, as retrieval takes them."""
+
+    def __init__(self, context: KBContext, hooks: StoreHooks, generation: Generation, index: KeywordIndex) -> None:
+        self._context = context
+        self._hooks = hooks
+        self._generation = generation
+        self._index = index
+
+    def dense(self, vector: FloatArray, top_k: int) -> list[int]:
+        """Ids of the nearest passages."""
+        return self._hooks.do_search(Space.of(self._generation), vector, top_k)
+
+    def keyword(self, words: Sequence[str], top_k: int) -> list[tuple[int, float]]:
+        """(id, BM25 score) of the best passages."""
+        return self._index.search(words, top_k)
+
+    def frequencies(self, words: Sequence[str]) -> tuple[int, Mapping[str, int]]:
+        """Number of passages, and in how many each term occurs."""
+        return self._index.frequencies(words)
+
+    def load(self, ids: Sequence[int]) -> Mapping[int, StoredChunk]:
+        """Passages with their raw vectors."""
+        with self._context.db.read() as sql:
+            return chunk_rows.by_ids(sql, self._generation.id, ids)
+
+
+def _gaps(lo: int, hi: int, present: Sequence[int]) -> list[tuple[int, int]]:
+    """The parts of a range of ids, bounds included, that hold none of the (sorted) present ones."""
+    edges = [lo - 1, *present, hi + 1]
+    return [(left + 1, right - 1) for left, right in pairwise(edges) if right - left > 1]
