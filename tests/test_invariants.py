@@ -290,9 +290,9 @@ def test_kill_at_many_points_of_a_rebuild(process: ServerProcess) -> None:
     with api.http.stream("POST", "/knowledge_base/recreate_vector_store", json=body) as response:
         next(response.iter_raw())  # the client leaves after the first event
     for pause in (0.05, 0.15, 0.3, 0.4):
-        jobs = api.http.get("/jobs").json()
-        if jobs[0]["state"] in ("queued", "running"):
-            assert answers(api, "kb") == before
+        now = answers(api, "kb")
+        if api.http.get("/jobs").json()[0]["state"] in ("queued", "running"):
+            assert now == before
         time.sleep(pause)
         process.kill()
         api = process.start().api()
@@ -363,7 +363,10 @@ def test_an_upload_during_a_rebuild_is_in_the_result(tmp_path: Path) -> None:
             time.sleep(0.2)
             api.upload("kb", {"late.txt": "late text 99"})
             api.delete_docs("kb", "f0.txt", delete_content=True)
-            rebuild.result()
+            api.upload("kb", {"f5.txt": "five is new 55"}, override="true")
+            assert rebuild.result()[-1]["code"] == 200
+        assert api.http.get("/jobs", params={"state": "cancelled"}).json() == []
+        assert api.texts("kb", "five", search_type="keyword") == ["five is new 55"]
         assert "late.txt" in api.files("kb")
         assert "f0.txt" not in api.files("kb")
         assert api.texts("kb", "late")[0] == "late text 99"

@@ -25,9 +25,33 @@ BAD_KB = [
     "x" * 101,
     "a\nb",
 ]
-BAD_FILE = [r"", r".", r"..", r"../x.txt", r"..\x.txt", r"/etc/x.txt", r"C:\x.txt", r"c:x.txt", r"a//b.txt", r"a/../b.txt", r"a/./b.txt", r"．．/x.txt"]
+BAD_FILE = [
+    r"",
+    r".",
+    r"..",
+    r"../x.txt",
+    r"..\x.txt",
+    r"/etc/x.txt",
+    r"C:\x.txt",
+    r"c:x.txt",
+    r"a//b.txt",
+    r"a/../b.txt",
+    r"a/./b.txt",
+    r"．．/x.txt",
+]
 BAD_FILE += ["a\x00b.txt", "tab\tname.txt", "a\u2028b.txt", "x" * 300 + ".txt", "名" * 90 + ".txt"]
-GOOD_FILE = ["a.txt", "end. ", " lead.txt", "CON.txt", "name.txt.", "a%b_c.txt", "100%.md", "a%2Fb.txt", "driver's guide.txt", "~$a.docx"]
+GOOD_FILE = [
+    "a.txt",
+    "end. ",
+    " lead.txt",
+    "CON.txt",
+    "name.txt.",
+    "a%b_c.txt",
+    "100%.md",
+    "a%2Fb.txt",
+    "driver's guide.txt",
+    "~$a.docx",
+]
 GOOD_FILE += ["emoji 🛶.txt", "#1 & 2?.txt", "wiki/开发环境部署.MD", "x" * 251 + ".txt", "名" * 80 + ".txt"]
 
 

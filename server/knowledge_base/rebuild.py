@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection
@@ -12,7 +12,7 @@ from server.db import chunks as chunk_rows
 from server.db import files, kbs
 from server.db import jobs as job_rows
 from server.domain import Chunk, Generation, Job, KnowledgeBase, Progress, StoredFile
-from server.errors import EmbeddingError, LoadError, NotFound, PartlyEmbedded
+from server.errors import EmbeddingError, GenerationGone, JobCancelled, LoadError, NotFound, PartlyEmbedded
 from server.ingest.pipeline import SplitOptions
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.factory import KBServiceFactory
@@ -32,23 +32,15 @@ class RebuildHandler:
 
     def __call__(self, job: Job) -> Iterator[Progress]:
         """Rebuild the job's knowledge base; one event for each file, as the contract has them."""
-        kb = self._kb(job.kb_id)
-        new = self._generation(job, kb)
-        failures: dict[int, _Failure] = {}
+        kb = _knowledge_base(self._context, job.kb_id)
+        rebuild = _Rebuild(self._context, job, kb, self._generation(job, kb))
         finished = job.finished
-        while (waiting := self._waiting(kb, new, failures)) or not self._swap(kb, new, failures):
+        while (waiting := rebuild.waiting()) or not rebuild.swap():
             total = finished + len(waiting)
             for file in waiting:
                 finished += 1
-                yield from self._file(job, kb, file, new, failures, finished, total)
+                yield from rebuild.file(file, finished, total)
         drop_orphans(self._context, kb.id)
-
-    def _kb(self, kb_id: int) -> KnowledgeBase:
-        with self._context.db.read() as sql:
-            kb = kbs.get(sql, kb_id)
-        if kb is None:
-            raise NotFound("知识库已被删除 / the knowledge base is gone")
-        return kb
 
     def _generation(self, job: Job, kb: KnowledgeBase) -> Generation:
         """The generation that this job began, or a new one."""
@@ -64,16 +56,23 @@ class RebuildHandler:
             raise NotFound("重建已不存在 / the rebuild is gone")
         return made
 
-    def _file(
-        self,
-        job: Job,
-        kb: KnowledgeBase,
-        file: StoredFile,
-        new: Generation,
-        failures: dict[int, _Failure],
-        number: int,
-        total: int,
-    ) -> Iterator[Progress]:
+
+@dataclass(frozen=True)
+class _Rebuild:
+    """One run of a rebuild: the generation that it fills, and the files that it could not put there."""
+
+    context: KBContext
+    job: Job
+    kb: KnowledgeBase
+    new: Generation
+    failures: dict[int, _Failure] = field(default_factory=dict)
+
+    def waiting(self) -> list[StoredFile]:
+        """Files whose current bytes are not in the new generation and did not fail yet."""
+        with self.context.db.read() as sql:
+            return _waiting(sql, self.kb.id, self.new, self.failures)
+
+    def file(self, file: StoredFile, number: int, total: int) -> Iterator[Progress]:
         """Ingest one file into the new generation. A file that cannot be read is skipped and reported; a model
         that is down ends the rebuild, for the old index is better than an empty one."""
         event: dict[str, Any] = {
@@ -82,43 +81,58 @@ class RebuildHandler:
         }  # fmt: skip
         outage = None
         try:
-            for _ in self._ingest(job, file, new):
+            for _ in self._ingest(file):
                 yield Progress(number - 1, total)
         except (LoadError, EmbeddingError) as error:
-            failures[file.id] = _Failure(file.file_version, error.message)
-            event = {"code": 500, "msg": f"添加文件‘{file.name}’到知识库‘{kb.name}’时出错：{error.message}。已跳过。"}
+            self.failures[file.id] = _Failure(file.file_version, error.message)
+            event = {
+                "code": 500,
+                "msg": f"添加文件‘{file.name}’到知识库‘{self.kb.name}’时出错：{error.message}。已跳过。",
+            }
             if isinstance(error, EmbeddingError) and not isinstance(error, PartlyEmbedded):
                 outage = error
         yield Progress(number, total, event)
         if outage is not None:
             raise outage
 
-    def _waiting(self, kb: KnowledgeBase, new: Generation, failures: dict[int, _Failure]) -> list[StoredFile]:
-        """Files whose current bytes are not in the new generation and did not fail yet."""
-        with self._context.db.read() as sql:
-            return _waiting(sql, kb.id, new, failures)
+    def _ingest(self, file: StoredFile) -> Iterator[Progress]:
+        pipeline, options = self.context.pipeline, SplitOptions.of(self.new.options)
+        try:
+            yield from pipeline.ingest(file, self.new, options, self._supplied(file), self.job.id)
+        except GenerationGone:
+            raise
+        except JobCancelled:
+            return  # deleted or replaced meanwhile: the next look at what waits knows
 
-    def _ingest(self, job: Job, file: StoredFile, new: Generation) -> Iterator[Progress]:
-        custom = None
-        if file.custom_docs:
-            with self._context.db.read() as sql:
-                live = self._kb(file.kb_id).generation
-                kept = chunk_rows.of_files(sql, live.id, [file.name])
-            custom = [Chunk(chunk.text, metadata=chunk.metadata) for chunk in kept] or None
-        yield from self._context.pipeline.ingest(file, new, SplitOptions.of(new.options), custom, job.id)
+    def _supplied(self, file: StoredFile) -> list[Chunk] | None:
+        """The chunks that a client supplied for the file, from the live generation."""
+        if not file.custom_docs:
+            return None
+        live = _knowledge_base(self.context, file.kb_id).generation
+        with self.context.db.read() as sql:
+            kept = chunk_rows.of_files(sql, live.id, [file.name])
+        return [Chunk(chunk.text, metadata=chunk.metadata) for chunk in kept] or None
 
-    def _swap(self, kb: KnowledgeBase, new: Generation, failures: dict[int, _Failure]) -> bool:
+    def swap(self) -> bool:
         """Point searchers to the new generation, unless a file came in between."""
-        KBServiceFactory.get_service_of_generation(kb.name, new).catch_up()
-        with self._context.db.write() as sql:
-            if _waiting(sql, kb.id, new, failures):
+        KBServiceFactory.get_service_of_generation(self.kb.name, self.new).catch_up()
+        with self.context.db.write() as sql:
+            if _waiting(sql, self.kb.id, self.new, self.failures):
                 return False
-            kbs.set_generation(sql, kb.id, new.id)
-            kbs.bump(sql, kb.id)
-            counts = chunk_rows.count_by_file(sql, new.id)
-            for file in files.list_all(sql, kb.id):
-                files.set_state(sql, file.id, *_state(counts.get(file.id), failures.get(file.id)))
+            kbs.set_generation(sql, self.kb.id, self.new.id)
+            kbs.bump(sql, self.kb.id)
+            counts = chunk_rows.count_by_file(sql, self.new.id)
+            for file in files.list_all(sql, self.kb.id):
+                files.set_state(sql, file.id, *_state(counts.get(file.id), self.failures.get(file.id)))
         return True
+
+
+def _knowledge_base(context: KBContext, kb_id: int) -> KnowledgeBase:
+    with context.db.read() as sql:
+        kb = kbs.get(sql, kb_id)
+    if kb is None:
+        raise NotFound("知识库已被删除 / the knowledge base is gone")
+    return kb
 
 
 @dataclass(frozen=True, slots=True)
