@@ -19,12 +19,14 @@ from server.db.session import Database
 from server.db.vectors import pack
 from server.domain import Chunk, Generation, LoadedDocument, Progress, StoredFile
 from server.errors import (
+    DamagedFile,
     DimensionMismatch,
     EmbeddingError,
     EmptyDocument,
     GenerationGone,
     JobCancelled,
     LoadError,
+    NotFound,
     PartlyEmbedded,
 )
 from server.filestore import FileStore
@@ -156,7 +158,7 @@ class Pipeline:
     ) -> tuple[LoadedDocument, Sequence[Chunk]]:
         if custom is not None:
             return LoadedDocument(blocks=(), loader="custom"), custom
-        data = self._store.read(file.kb_id, file.storage)
+        data = self._bytes(file)
         loaded = loader_for(file.name).load(data, file.name)
         parts: Sequence[Chunk] = splitter(options.splitter, options.chunk_size, options.chunk_overlap).split(loaded)
         if options.zh_title_enhance:
@@ -165,11 +167,22 @@ class Pipeline:
             raise EmptyDocument("文件中没有文字 / there is no text in the file")
         return loaded, parts
 
-    def _require_current(self, sql: Connection, file: StoredFile, generation: Generation) -> Generation:
-        """The generation as it is now, if the file's version is still wanted there."""
+    def _bytes(self, file: StoredFile) -> bytes:
+        try:
+            return self._store.read(file.kb_id, file.storage)
+        except NotFound as error:
+            with self._db.read() as sql:
+                self._require_version(sql, file)  # replaced since we looked: then the old bytes may be gone
+            raise DamagedFile(error.message) from None
+
+    def _require_version(self, sql: Connection, file: StoredFile) -> None:
         current = files.get(sql, file.id)
         if current is None or current.file_version != file.file_version:
             raise JobCancelled("文件已被删除或替换 / the file was deleted or replaced meanwhile")
+
+    def _require_current(self, sql: Connection, file: StoredFile, generation: Generation) -> Generation:
+        """The generation as it is now, if the file's version is still wanted there."""
+        self._require_version(sql, file)
         stored = kbs.get_generation(sql, generation.id)
         if stored is None:
             raise GenerationGone("知识库已被删除或重建 / the knowledge base was deleted or rebuilt meanwhile")
