@@ -52,7 +52,7 @@ def streams(bench: Bench) -> list[Row]:
         queries = bench.corpus.queries(count)
         before, before_model = server.usage(), model.usage()
         mine = time.process_time()
-        found = asyncio.run(_ask_all(server.port, queries))
+        found, paused = asyncio.run(_ask_all(server.port, queries))
         used, used_model = server.usage() - before, model.usage() - before_model
         mine = time.process_time() - mine
     gaps = [gap for stream in found for gap in _gaps(stream.arrived)]
@@ -66,7 +66,7 @@ def streams(bench: Bench) -> list[Row]:
             "no stall > 200 ms; server < 1 core",
             f"{stalled} stalled; {used.cpu / used.wall:.2f} cores",
             f"{complete} of {count} complete, {sum(len(s.arrived) for s in found) / used.wall:.0f} events/s over "
-            f"{used.wall:.0f} s; longest gap {max(gaps) * 1e3:.0f} ms (of the model itself {max(own) * 1e3:.0f}); "
+            f"{used.wall:.0f} s; longest gap {max(gaps) * 1e3:.0f} ms (of the model itself {max(own) * 1e3:.0f}, of the idle clock of this client {paused * 1e3:.0f}); "
             f"under way p50 / p95 {spread(late)} ms, max {max(late) * 1e3:.0f}; cores: model "
             f"{used_model.cpu / used.wall:.2f}, this client {mine / used.wall:.2f}",
         )
@@ -92,8 +92,23 @@ def _chat(bench: Bench, tokens: int) -> Iterator[tuple[Server, Model]]:
             yield server, model
 
 
-async def _ask_all(port: int, queries: Sequence[str]) -> list[_Stream]:
-    return await asyncio.gather(*(_ask(port, query) for query in queries))
+async def _ask_all(port: int, queries: Sequence[str]) -> tuple[list[_Stream], float]:
+    """All answers, and the longest time that the machine kept this process from looking at the clock."""
+    clock = asyncio.create_task(_longest_tick())
+    found = await asyncio.gather(*(_ask(port, query) for query in queries))
+    clock.cancel()
+    return found, (await asyncio.gather(clock))[0]
+
+
+async def _longest_tick() -> float:
+    longest, last = 0.0, time.monotonic()
+    try:
+        while True:
+            await asyncio.sleep(0.005)
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+    except asyncio.CancelledError:
+        return longest
 
 
 async def _ask(port: int, query: str) -> _Stream:

@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from server.errors import EmbeddingError
 from server.models.fake import FakeEmbedding
 
 
@@ -107,7 +108,10 @@ class FakeLLM:
     async def _embed(self, request: Request) -> Response:
         body = await request.json()
         texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
-        vectors = await asyncio.to_thread(self.embedder.encode_passages, texts)
+        try:
+            vectors = await asyncio.to_thread(self.embedder.encode_passages, texts)
+        except (ValueError, EmbeddingError) as error:
+            return JSONResponse({"error": {"message": str(error)}}, 400)
         data = [{"object": "embedding", "index": at, "embedding": v.tolist()} for at, v in enumerate(vectors)]
         return JSONResponse({"object": "list", "model": body["model"], "data": data[::-1]})
 
