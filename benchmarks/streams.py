@@ -66,7 +66,8 @@ def streams(bench: Bench) -> list[Row]:
             "no stall > 200 ms; server < 1 core",
             f"{stalled} stalled; {used.cpu / used.wall:.2f} cores",
             f"{complete} of {count} complete, {sum(len(s.arrived) for s in found) / used.wall:.0f} events/s over "
-            f"{used.wall:.0f} s; longest gap {max(gaps) * 1e3:.0f} ms (of the model itself {max(own) * 1e3:.0f}, of the idle clock of this client {paused * 1e3:.0f}); "
+            f"{used.wall:.0f} s; longest gap {max(gaps) * 1e3:.0f} ms (of the model itself {max(own) * 1e3:.0f}, of "
+            f"the client's idle clock {paused * 1e3:.0f}); "
             f"under way p50 / p95 {spread(late)} ms, max {max(late) * 1e3:.0f}; cores: model "
             f"{used_model.cpu / used.wall:.2f}, this client {mine / used.wall:.2f}",
         )
