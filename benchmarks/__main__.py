@@ -9,6 +9,7 @@ import argparse
 import os
 import platform
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -41,6 +42,7 @@ GROUPS: dict[str, Callable[[Bench], list[Row]]] = {
 def main() -> None:
     """Run the chosen groups."""
     given = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers must not outlive a run that is stopped
     errors = Console(stderr=True)
     folder = given.data or Path(tempfile.mkdtemp(prefix="zhiku-bench-"))
     folder.mkdir(parents=True, exist_ok=True)
