@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_, select, update
 
 from server.db.tables import ChunkRow, DocumentRow, FileRow, GenerationRow, VectorRow
 from server.db.vectors import text_hash
@@ -13,6 +13,7 @@ from server.domain import Chunk, StoredChunk
 
 _PAGE = 2000
 _IN_LIMIT = 500
+_DOCUMENTS = 200
 
 _COLUMNS = (
     ChunkRow.id, ChunkRow.document_id, ChunkRow.ordinal, ChunkRow.text, FileRow.name, ChunkRow.lang,
@@ -20,7 +21,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _stored(row: Row[*tuple[Any, ...]]) -> StoredChunk:
+def _stored(row: Sequence[Any]) -> StoredChunk:
     chunk_id, document, ordinal, text, name, lang, page, headings, start, end, extra, *vector = row
     return StoredChunk(
         chunk_id, document, ordinal, text, name, lang, page, tuple(headings or ()), start, end, extra or {}, *vector
@@ -55,13 +56,20 @@ def by_ids(sql: Connection, generation_id: int, ids: Iterable[int]) -> dict[int,
     wanted = list(dict.fromkeys(ids))
     found: dict[int, StoredChunk] = {}
     for at in range(0, len(wanted), _IN_LIMIT):
-        query = (
-            _live(generation_id, VectorRow.vector)
-            .outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
-            .where(ChunkRow.id.in_(wanted[at : at + _IN_LIMIT]))
-        )
-        found.update((row[0], _stored(row)) for row in sql.execute(query))
+        for seen_in, live, *row in sql.execute(_BY_IDS, {"ids": wanted[at : at + _IN_LIMIT]}):
+            if live and seen_in == generation_id:
+                found[row[0]] = _stored(row)
     return found
+
+
+# The generation is compared afterwards: as a condition it makes SQLite walk all its documents first.
+_BY_IDS: Select[*tuple[Any, ...]] = (
+    select(DocumentRow.generation_id, DocumentRow.live, *_COLUMNS, VectorRow.vector)
+    .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+    .join(FileRow, FileRow.id == DocumentRow.file_id)
+    .outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+    .where(ChunkRow.id.in_(bindparam("ids", expanding=True)))
+)
 
 
 def of_files(sql: Connection, generation_id: int, file_names: Iterable[str] | None = None) -> list[StoredChunk]:
@@ -72,47 +80,48 @@ def of_files(sql: Connection, generation_id: int, file_names: Iterable[str] | No
     return [_stored(row) for row in sql.execute(query)]
 
 
-def texts_between(
-    sql: Connection, generation_id: int, lo: int = 0, hi: int | None = None
-) -> Iterator[list[tuple[int, str]]]:
-    """Pages of (id, text) of visible chunks in a range of ids."""
-    query = (
-        select(ChunkRow.id, ChunkRow.text)
-        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
-        .where(DocumentRow.generation_id == generation_id, DocumentRow.live)
-    )
-    for page in _pages(sql, query, lo, hi):
-        yield [(row[0], row[1]) for row in page]
+def all_texts(sql: Connection, generation_id: int) -> Iterator[list[tuple[int, str]]]:
+    """Lists of (id, text) of all visible chunks."""
+    return _by_documents(sql, generation_id, select(ChunkRow.id, ChunkRow.text))
 
 
-def vectors_between(
-    sql: Connection, generation_id: int, lo: int = 0, hi: int | None = None
-) -> Iterator[list[tuple[int, str, bytes]]]:
-    """Pages of (id, language, raw vector) of visible chunks that have one, in a range of ids."""
-    query = (
-        select(ChunkRow.id, ChunkRow.lang, VectorRow.vector)
-        .join(VectorRow, VectorRow.chunk_id == ChunkRow.id)
-        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
-        .where(DocumentRow.generation_id == generation_id, DocumentRow.live)
-    )
-    for page in _pages(sql, query, lo, hi):
-        yield [(row[0], row[1], row[2]) for row in page]
+def texts_between(sql: Connection, generation_id: int, lo: int, hi: int) -> Iterator[list[tuple[int, str]]]:
+    """Lists of (id, text) of visible chunks in a range of ids, in order."""
+    return _by_range(sql, generation_id, select(ChunkRow.id, ChunkRow.text), lo, hi)
 
 
-def _pages(
-    sql: Connection, query: Select[*tuple[Any, ...]], lo: int, hi: int | None
-) -> Iterator[Sequence[Row[*tuple[Any, ...]]]]:
-    after = lo - 1
-    while True:
-        page_query = query.where(ChunkRow.id > after).order_by(ChunkRow.id).limit(_PAGE)
-        if hi is not None:
-            page_query = page_query.where(ChunkRow.id <= hi)
-        page = sql.execute(page_query).all()
-        if page:
-            yield page
-            after = page[-1][0]
-        if len(page) < _PAGE:
-            return
+def all_vectors(sql: Connection, generation_id: int) -> Iterator[list[tuple[int, str, bytes]]]:
+    """Lists of (id, language, raw vector) of all visible chunks that have one."""
+    return _by_documents(sql, generation_id, _vectors())
+
+
+def vectors_between(sql: Connection, generation_id: int, lo: int, hi: int) -> Iterator[list[tuple[int, str, bytes]]]:
+    """Lists of (id, language, raw vector) of visible chunks that have one, in a range of ids, in order."""
+    return _by_range(sql, generation_id, _vectors(), lo, hi)
+
+
+def _vectors() -> Select[*tuple[Any, ...]]:
+    return select(ChunkRow.id, ChunkRow.lang, VectorRow.vector).join(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+
+
+def _by_documents(sql: Connection, generation_id: int, query: Select[*tuple[Any, ...]]) -> Iterator[list[Any]]:
+    live = select(DocumentRow.id).where(DocumentRow.generation_id == generation_id, DocumentRow.live)
+    numbers = sql.scalars(live.order_by(DocumentRow.id)).all()
+    for at in range(0, len(numbers), _DOCUMENTS):
+        rows = sql.execute(query.where(ChunkRow.document_id.in_(numbers[at : at + _DOCUMENTS])))
+        while page := rows.fetchmany(_PAGE):
+            yield [tuple(row) for row in page]
+
+
+def _by_range(
+    sql: Connection, generation_id: int, query: Select[*tuple[Any, ...]], lo: int, hi: int
+) -> Iterator[list[Any]]:
+    # "+ 0" keeps SQLite from walking all documents of the generation instead of the range
+    seen = (DocumentRow.generation_id + 0 == generation_id) & DocumentRow.live
+    found = query.join(DocumentRow, DocumentRow.id == ChunkRow.document_id).where(seen, ChunkRow.id.between(lo, hi))
+    rows = sql.execute(found.order_by(ChunkRow.id))
+    while page := rows.fetchmany(_PAGE):
+        yield [tuple(row) for row in page]
 
 
 def without_vector(sql: Connection, document_id: int) -> list[tuple[int, str, bytes]]:
@@ -126,20 +135,21 @@ def without_vector(sql: Connection, document_id: int) -> list[tuple[int, str, by
     return [(row[0], row[1], row[2]) for row in rows]
 
 
-def known_vectors(sql: Connection, embed_model: str, dimension: int, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Vectors that equal texts got from the same model before, by text hash: nothing is embedded twice."""
-    wanted = list(dict.fromkeys(hashes))
-    found: dict[bytes, bytes] = {}
-    for at in range(0, len(wanted), _IN_LIMIT):
-        rows = sql.execute(
-            select(ChunkRow.text_hash, VectorRow.vector)
-            .join(VectorRow, VectorRow.chunk_id == ChunkRow.id)
-            .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
-            .join(GenerationRow, GenerationRow.id == DocumentRow.generation_id)
-            .where(GenerationRow.embed_model == embed_model, ChunkRow.text_hash.in_(wanted[at : at + _IN_LIMIT]))
-        )
-        found.update((row[0], row[1]) for row in rows if len(row[1]) == 2 * dimension)
-    return found
+def known_vectors(
+    sql: Connection, file_id: int, embed_model: str, dimension: int, hashes: Iterable[bytes]
+) -> dict[bytes, bytes]:
+    """Vectors that equal texts of the file, or of files with the same bytes, got from the same model before."""
+    digest = select(FileRow.sha256).where(FileRow.id == file_id).scalar_subquery()
+    rows = sql.execute(
+        select(ChunkRow.text_hash, VectorRow.vector)
+        .join(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .join(GenerationRow, GenerationRow.id == DocumentRow.generation_id)
+        .join(FileRow, FileRow.id == DocumentRow.file_id)
+        .where(GenerationRow.embed_model == embed_model, or_(FileRow.id == file_id, FileRow.sha256 == digest))
+    )
+    wanted = set(hashes)
+    return {row[0]: row[1] for row in rows if row[0] in wanted and len(row[1]) == 2 * dimension}
 
 
 def add_vectors(sql: Connection, vectors: Mapping[int, bytes]) -> None:

@@ -29,6 +29,8 @@ def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None
         "foreign_keys=ON",
         "busy_timeout=60000",
         "cache_size=-16000",
+        "mmap_size=268435456",
+        "wal_autocheckpoint=4000",
         "secure_delete=ON",
     ):
         cursor.execute(f"PRAGMA {pragma}")

@@ -101,7 +101,7 @@ class FileRow(Base):
     name: Mapped[str] = mapped_column(String(1024))
     name_key: Mapped[str] = mapped_column(String(64))
     storage: Mapped[str | None] = mapped_column(String(64), default=None)
-    sha256: Mapped[str] = mapped_column(String(64), default="")
+    sha256: Mapped[str] = mapped_column(String(64), default="", index=True)
     size: Mapped[int] = mapped_column(BigInteger, default=0)
     file_version: Mapped[int] = mapped_column(Integer, default=1)
     custom_docs: Mapped[bool] = mapped_column(Boolean, default=False)
@@ -138,7 +138,6 @@ class ChunkRow(Base):
     __tablename__ = "chunk"
     __table_args__ = (
         Index("ix_chunk_document", "document_id", "ordinal"),
-        Index("ix_chunk_hash", "text_hash"),
         _NEVER_REUSED,
     )
 
@@ -152,8 +151,8 @@ class ChunkRow(Base):
     end: Mapped[int | None] = mapped_column(Integer, default=None)
     page: Mapped[int | None] = mapped_column(Integer, default=None)
     lang: Mapped[str] = mapped_column(String(8), default="")
-    headings: Mapped[list[str] | None] = mapped_column(JSON, default=None)
-    extra: Mapped[dict[str, Any] | None] = mapped_column(JSON, default=None)
+    headings: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True), default=None)
+    extra: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True), default=None)
 
 
 class VectorRow(Base):

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 LEASE = 15.0
 """Seconds after which a job whose worker is silent counts as abandoned."""
 KEPT_JOBS = 2000
+_PROGRESS_EVERY = 0.5
+"""Seconds between two records of a job's progress: each is a transaction, and it asks whether to stop."""
 
 Handler = Callable[[Job], Iterator[Progress]]
 
@@ -135,8 +137,17 @@ class JobRunner:
     def _run(self, job: Job) -> None:
         state, reason = "done", ""
         try:
+            recorded = 0.0
             for step in self._handlers[job.kind](job):
-                self._record(job, step)
+                if (
+                    step.event is not None
+                    or step.finished == step.total
+                    or time.monotonic() - recorded > _PROGRESS_EVERY
+                ):
+                    self._record(job, step)
+                    recorded = time.monotonic()
+                elif self._stop.is_set():
+                    raise _stopping()
         except JobCancelled as error:
             state, reason = "cancelled", error.message
         except ZhikuError as error:
@@ -154,7 +165,7 @@ class JobRunner:
 
     def _record(self, job: Job, step: Progress) -> None:
         if self._stop.is_set():
-            raise JobCancelled("服务正在停止 / the service is stopping")
+            raise _stopping()
         with self._db.write() as sql:
             if not jobs.progress(sql, job.id, step.finished, step.total, step.event):
                 raise JobCancelled("任务已被取消 / the job was cancelled")
@@ -228,6 +239,10 @@ class JobRunner:
             if job is None:
                 raise NotFound(f"没有任务 {job_id} / no job {job_id}")
             return job, jobs.events(sql, job_id, after)
+
+
+def _stopping() -> JobCancelled:
+    return JobCancelled("服务正在停止 / the service is stopping")
 
 
 def _alive(worker: str) -> bool:

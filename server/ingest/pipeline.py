@@ -6,7 +6,8 @@ visible as soon as its chunks are in, so that it is found by keyword while its v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,8 +37,10 @@ from server.ingest.splitters.zh_title import enhance_titles
 from server.models.embeddings import EmbeddingModel, EmbeddingModels
 from server.retrieval.analysis import language
 
-_COMMIT_EVERY = 64
-"""Vectors in one transaction: a crash loses the work of a few seconds, and pages are not rewritten for each."""
+_STEP = 64
+_COMMIT_SECONDS = 2.0
+"""Vectors are embedded in steps, and committed when so much time has gone by: a crash loses the work of two
+seconds, and pages are not rewritten for each step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +97,7 @@ class Pipeline:
         """
         try:
             draft = self._resume(file, generation, job_id) or self._write(file, generation, options, custom, job_id)
-            yield Progress(0, draft.total)
-            bad = 0
-            for done, failed in self._embed(file, generation, draft):
-                bad += failed
-                yield Progress(done, draft.total)
-            self._publish(file, generation, draft, bad)
+            bad = yield from self._embed(file, generation, draft)
         except (LoadError, EmbeddingError) as error:
             self._fail(file, generation, error.message)
             raise
@@ -145,7 +143,7 @@ class Pipeline:
                 chunk_count=len(parts),
             )
             chunk_rows.add(sql, file.kb_id, document_id, parts, languages)
-            self._reuse(sql, generation, document_id)
+            self._reuse(sql, file, generation, document_id)
             files.set_custom(sql, file.id, custom is not None)
             first = files.live_document(sql, file.id, generation.id) is None
             if first:
@@ -196,49 +194,66 @@ class Pipeline:
         if kb is not None and kb.generation.id == generation.id:
             files.set_state(sql, file.id, state, reason)
 
-    def _reuse(self, sql: Connection, generation: Generation, document_id: int) -> None:
+    def _reuse(self, sql: Connection, file: StoredFile, generation: Generation, document_id: int) -> None:
         waiting = chunk_rows.without_vector(sql, document_id)
         if generation.dimension is None:
             return
         known = chunk_rows.known_vectors(
-            sql, generation.embed_model, generation.dimension, (digest for _, _, digest in waiting)
+            sql, file.id, generation.embed_model, generation.dimension, (digest for _, _, digest in waiting)
         )
         chunk_rows.add_vectors(sql, {chunk_id: known[digest] for chunk_id, _, digest in waiting if digest in known})
 
     # embed, publish
 
-    def _embed(self, file: StoredFile, generation: Generation, draft: _Draft) -> Iterator[tuple[int, int]]:
-        """Yields (chunks done so far, chunks of this step without a usable vector)."""
+    def _embed(self, file: StoredFile, generation: Generation, draft: _Draft) -> Generator[Progress, None, int]:
+        """Embed what has no vector yet and publish; returns the number of chunks that could not be embedded."""
         with self._db.read() as sql:
             waiting = chunk_rows.without_vector(sql, draft.document_id)
         model = self._embeddings.get(generation.embed_model)
-        done = draft.total - len(waiting)
-        for at in range(0, len(waiting), _COMMIT_EVERY):
-            step = waiting[at : at + _COMMIT_EVERY]
-            vectors = embed_checked(model, generation, [text for _, text, _ in step])
-            good = {
-                chunk_id: pack(vector)
-                for (chunk_id, _, _), vector in zip(step, vectors, strict=True)
-                if np.isfinite(vector).all()
-            }
-            with self._db.write() as sql:
-                stored = self._require_current(sql, file, generation)
-                check_dimension(stored, vectors.shape[1])
-                if stored.dimension is None:
-                    kbs.set_dimension(sql, generation.id, vectors.shape[1])
-                chunk_rows.add_vectors(sql, good)
-                if draft.live and good:
-                    kbs.bump(sql, file.kb_id, [(min(good), max(good))], vectors_only=True)
-            done += len(good)
-            yield done, len(step) - len(good)
-
-    def _publish(self, file: StoredFile, generation: Generation, draft: _Draft, bad: int) -> None:
+        done, bad = draft.total - len(waiting), 0
+        ready: dict[int, bytes] = {}
+        committed = time.monotonic()
+        for at in range(0, len(waiting), _STEP):
+            yield Progress(done + len(ready), draft.total)
+            step = waiting[at : at + _STEP]
+            try:
+                vectors = embed_checked(model, generation, [text for _, text, _ in step])
+            except EmbeddingError:
+                with self._db.write() as sql:  # what was paid for is kept
+                    self._add_vectors(sql, file, generation, draft, ready)
+                raise
+            good = np.isfinite(vectors).all(axis=1)
+            ready |= {step[row][0]: pack(vectors[row]) for row in np.flatnonzero(good)}
+            bad += int((~good).sum())
+            if at + _STEP < len(waiting) and time.monotonic() - committed > _COMMIT_SECONDS:
+                with self._db.write() as sql:
+                    self._add_vectors(sql, file, generation, draft, ready)
+                done, ready, committed = done + len(ready), {}, time.monotonic()
         with self._db.write() as sql:
-            self._require_current(sql, file, generation)
-            if not draft.live:
-                kbs.bump(sql, file.kb_id, files.publish(sql, draft.document_id, file.id, generation.id))
-            state, reason = ("partial", _skipped(bad, draft.total)) if bad else ("ready", "")
-            self._set_state(sql, file, generation, state, reason)
+            self._add_vectors(sql, file, generation, draft, ready)
+            self._publish(sql, file, generation, draft, bad)
+        yield Progress(draft.total, draft.total)
+        return bad
+
+    def _add_vectors(
+        self, sql: Connection, file: StoredFile, generation: Generation, draft: _Draft, ready: Mapping[int, bytes]
+    ) -> None:
+        stored = self._require_current(sql, file, generation)
+        if not ready:
+            return
+        dimension = len(next(iter(ready.values()))) // 2
+        check_dimension(stored, dimension)
+        if stored.dimension is None:
+            kbs.set_dimension(sql, generation.id, dimension)
+        chunk_rows.add_vectors(sql, ready)
+        if draft.live:
+            kbs.bump(sql, file.kb_id, [(min(ready), max(ready))], vectors_only=True)
+
+    def _publish(self, sql: Connection, file: StoredFile, generation: Generation, draft: _Draft, bad: int) -> None:
+        if not draft.live:
+            kbs.bump(sql, file.kb_id, files.publish(sql, draft.document_id, file.id, generation.id))
+        state, reason = ("partial", _skipped(bad, draft.total)) if bad else ("ready", "")
+        self._set_state(sql, file, generation, state, reason)
 
     def _fail(self, file: StoredFile, generation: Generation, reason: str) -> None:
         with self._db.write() as sql:

@@ -45,7 +45,7 @@ def _vectors(context: KBContext, service: KBService, kb: KnowledgeBase, repair: 
     with service.do_init(space):
         service.indexes.advance(generation)
         with context.db.read() as sql:
-            wanted = {row[0] for page in chunk_rows.vectors_between(sql, generation.id) for row in page}
+            wanted = {row[0] for page in chunk_rows.all_vectors(sql, generation.id) for row in page}
         present = set(service.do_ids(space))
         if wanted != present and repair:
             service.do_clear_vs(space)
@@ -59,7 +59,7 @@ def _keywords(context: KBContext, service: KBService, kb: KnowledgeBase, repair:
     with service.indexes.keyword(generation) as index:
         service.indexes.advance_keyword(generation, index)
         with context.db.read() as sql:
-            wanted = {row[0] for page in chunk_rows.texts_between(sql, generation.id) for row in page}
+            wanted = {row[0] for page in chunk_rows.all_texts(sql, generation.id) for row in page}
         present = set(index.ids())
         if wanted != present and repair:
             index.reset()

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import ClassVar
 
 from server.db import kbs
-from server.domain import Generation
+from server.domain import Generation, KnowledgeBase
 from server.errors import ConfigurationError, InvalidRequest, MissingDependency
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.service import KBService
@@ -70,6 +70,7 @@ class KBServiceFactory:
         vector_store_type: str | SupportedVSType,
         embed_model: str | None = None,
         generation: Generation | None = None,
+        found: KnowledgeBase | None = None,
     ) -> KBService:
         """A service for a knowledge base that exists or is to be made.
 
@@ -86,7 +87,8 @@ class KBServiceFactory:
             raise MissingDependency(
                 f"{kind.value} 需要安装驱动 / needs its driver: pip install 'zhiku[{kind.value}]' ({error.name})"
             ) from error
-        return backend(kb_name, embed_model, context=KBServiceFactory.context(), generation=generation)
+        context = KBServiceFactory.context()
+        return backend(kb_name, embed_model, context=context, generation=generation, found=found)
 
     @staticmethod
     def get_service_by_name(kb_name: str) -> KBService | None:
@@ -95,7 +97,7 @@ class KBServiceFactory:
             kb = kbs.find(sql, kb_label(kb_name))
         if kb is None:
             return None
-        return KBServiceFactory.get_service(kb.name, kb.generation.vs_type, kb.generation.embed_model)
+        return KBServiceFactory.get_service(kb.name, kb.generation.vs_type, kb.generation.embed_model, found=kb)
 
     @staticmethod
     def get_service_of_generation(kb_name: str, generation: Generation) -> KBService:

@@ -6,7 +6,7 @@ changed since the version that it has seen; an index that is damaged or too far 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ from server.knowledge_base.hooks import StoreHooks
 from server.models.transform import SNIPPETS, EmbeddingTransform, snippets
 from server.retrieval.analysis import language
 from server.retrieval.hybrid import Question, Wanted, retrieve
-from server.retrieval.keyword import KeywordIndex
+from server.retrieval.keyword import KeywordIndex, merged_ranges
 
 _FIRST_FIT = 16
 """Vectors from which on a knowledge base's own passages say something about its style."""
@@ -38,17 +38,19 @@ class Indexes:
         self._context = context
         self._hooks = hooks
 
-    def search(self, generation: Generation, question: Question, wanted: Wanted) -> list[Hit]:
-        """The hits of a generation as SQL has it now.
+    def search(self, sql: Connection, kb: KnowledgeBase, question: Question, wanted: Wanted) -> list[Hit]:
+        """The hits of a knowledge base whose row was read in this transaction.
 
         Raises:
             StaleIndex: SQL changed in between; search again.
         """
-        space = Space.of(generation)
+        generation, space = kb.generation, Space.of(kb.generation)
         with self.keyword(generation) as index, self._hooks.do_init(space):
-            self.advance_keyword(generation, index)
-            self.advance(generation)
-            sources = _Sources(self._context, self._hooks, generation, index)
+            if index.version < kb.version:
+                self.advance_keyword(generation, index)
+            if self._hooks.do_version(space) < kb.version:
+                self.advance(generation)
+            sources = _Sources(sql, self._hooks, generation, index)
             return retrieve(question, sources, self.transform(generation), wanted)
 
     def follow(self, generation: Generation) -> None:
@@ -78,15 +80,19 @@ class Indexes:
         space, transform = Space.of(generation), self.transform(generation)
         if changed is None:
             self._hooks.do_clear_vs(space)
-        ranges = [(0, None)] if changed is None else [(change.lo, change.hi) for change in changed]
-        for lo, hi in ranges:
+            for page in chunk_rows.all_vectors(sql, generation.id):
+                self._add(space, transform, page)
+        for lo, hi in merged_ranges(changed or ()):
             kept: list[int] = []
             for page in chunk_rows.vectors_between(sql, generation.id, lo, hi):
-                ids, languages, blobs = zip(*page, strict=True)
-                self._hooks.do_add_doc(space, ids, transform.apply_passages(unpack(blobs), languages))
-                kept.extend(ids)
-            if hi is not None and (gaps := _gaps(lo, hi, kept)):
+                self._add(space, transform, page)
+                kept.extend(row[0] for row in page)
+            if gaps := _gaps(lo, hi, kept):
                 self._hooks.do_delete_doc(space, gaps)
+
+    def _add(self, space: Space, transform: EmbeddingTransform, page: Sequence[tuple[int, str, bytes]]) -> None:
+        ids, languages, blobs = zip(*page, strict=True)
+        self._hooks.do_add_doc(space, ids, transform.apply_passages(unpack(blobs), languages))
 
     def keyword(self, generation: Generation) -> AbstractContextManager[KeywordIndex]:
         """The keyword index of a generation, as a context."""
@@ -100,6 +106,7 @@ class Indexes:
             index.advance(
                 kb.version,
                 lambda seen: kbs.changes_since(sql, kb, seen),
+                lambda: chunk_rows.all_texts(sql, generation.id),
                 lambda lo, hi: chunk_rows.texts_between(sql, generation.id, lo, hi),
             )
 
@@ -144,8 +151,8 @@ def _current(sql: Connection, generation: Generation) -> KnowledgeBase:
 class _Sources:
     """The indexes of one generation, as retrieval takes them."""
 
-    def __init__(self, context: KBContext, hooks: StoreHooks, generation: Generation, index: KeywordIndex) -> None:
-        self._context = context
+    def __init__(self, sql: Connection, hooks: StoreHooks, generation: Generation, index: KeywordIndex) -> None:
+        self._sql = sql
         self._hooks = hooks
         self._generation = generation
         self._index = index
@@ -162,10 +169,13 @@ class _Sources:
         """Number of passages, and in how many each term occurs."""
         return self._index.frequencies(words)
 
+    def holding(self, words: Sequence[str], ids: Sequence[int]) -> Mapping[int, Collection[str]]:
+        """Which of the question's terms each of these passages holds."""
+        return self._index.holding(words, ids)
+
     def load(self, ids: Sequence[int]) -> Mapping[int, StoredChunk]:
         """Passages with their raw vectors."""
-        with self._context.db.read() as sql:
-            return chunk_rows.by_ids(sql, self._generation.id, ids)
+        return chunk_rows.by_ids(self._sql, self._generation.id, ids)
 
 
 def _gaps(lo: int, hi: int, present: Sequence[int]) -> list[tuple[int, int]]:

@@ -43,7 +43,8 @@ class KBService(StoreHooks):
     """One knowledge base in one vector store.
 
     An instance is cheap and holds no connection: make one for each request. It works on the generation
-    that searchers see, or on `generation` when a rebuild hands one over.
+    that searchers see, or on `generation` when a rebuild hands one over. `found` is the knowledge base's
+    row when the caller has just read it.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class KBService(StoreHooks):
         *,
         context: KBContext,
         generation: Generation | None = None,
+        found: KnowledgeBase | None = None,
     ) -> None:
         self.kb_name = kb_label(knowledge_base_name)
         self.embed_model = embed_model or context.settings.default_embed_model
         self.context = context
         self.indexes = Indexes(context, self)
         self._generation = generation
+        self._found = found
 
     # ---- the knowledge base itself
 
@@ -277,16 +280,26 @@ class KBService(StoreHooks):
         limit = _NO_LIMIT if kind == "keyword" else settings.score_threshold
         threshold = limit if score_threshold is None else score_threshold
         wanted = Wanted(top_k or settings.top_k, threshold, kind, gate=threshold <= settings.score_threshold)
-        question = Question.of(query, self._query_vector(query, required=kind != "keyword"))
+        asked_with = self._found or self.kb()
+        question = Question.of(query, self._query_vector(asked_with.generation, query, required=kind != "keyword"))
         for _ in range(_TRIES):
-            try:
-                return self.indexes.search(self.generation(), question, wanted)
-            except StaleIndex:
-                continue
+            with self.context.db.read() as sql:
+                kb = kbs.get(sql, asked_with.id)
+                if kb is None:
+                    raise NotFound(f"未找到知识库 {self.kb_name}")
+                if kb.generation.embed_model != asked_with.generation.embed_model:
+                    return KBService.search_docs(self._again(kb), query, top_k, score_threshold, search_type)
+                try:
+                    return self.indexes.search(sql, kb, question, wanted)
+                except StaleIndex:
+                    continue
         raise Busy("索引正在更新，请重试 / the index is changing too fast, try again")
 
-    def _query_vector(self, query: str, *, required: bool) -> FloatArray | None:
-        generation = self.generation()
+    def _again(self, kb: KnowledgeBase) -> KBService:
+        """The same service for a knowledge base that was rebuilt with another model meanwhile."""
+        return type(self)(kb.name, kb.generation.embed_model, context=self.context, found=kb)
+
+    def _query_vector(self, generation: Generation, query: str, *, required: bool) -> FloatArray | None:
         if generation.dimension is None:
             return None
         try:

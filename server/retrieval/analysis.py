@@ -109,12 +109,12 @@ def _eastern(counts: dict[str, int], total: int) -> Language:
 
 
 def _han_terms(run: str) -> Iterator[str]:
-    guessed: list[str] = _segmenter().cut_for_search(run, True)
     known: list[str] = _segmenter().cut_for_search(run, False)
+    pairs = [left + right for left, right in pairwise(known) if _unknown(left) and _unknown(right)]
+    alone = any(len(left) == len(right) == 1 for left, right in pairwise(known))
+    guessed: list[str] = _segmenter().cut_for_search(run, True) if alone else known  # guessing joins lone characters
     yield from guessed
-    for left, right in pairwise(known):
-        if _unknown(left) and _unknown(right) and left + right not in guessed:
-            yield left + right
+    yield from (pair for pair in pairs if pair not in guessed)
 
 
 def _unknown(piece: str) -> bool:
@@ -129,6 +129,9 @@ def _pairs(run: str) -> Iterable[str]:
 def _word_terms(word: str) -> Iterator[tuple[str, bool]]:
     """Terms of a Latin or other word with the mark whether it may be stemmed."""
     whole = word.lower()
+    if word.isascii() and word.isalpha() and (word.islower() or word.istitle()):  # nearly every word
+        yield whole[:LONGEST_TERM], True
+        return
     parts = [part.lower() for part in _PART.findall(word)]
     if parts == [whole] or whole.isalpha() and len(parts) < 2:
         yield whole[:LONGEST_TERM], whole.isalpha()

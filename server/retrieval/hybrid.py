@@ -7,9 +7,8 @@ has is never returned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from server.db.vectors import FloatArray, unpack
 from server.domain import Hit, StoredChunk
 from server.models.transform import EmbeddingTransform
 from server.retrieval import fusion
-from server.retrieval.analysis import language, query_terms, terms
+from server.retrieval.analysis import language, query_terms
 
 SearchType = Literal["hybrid", "similarity", "keyword"]
 Floats = NDArray[np.float64]
@@ -43,6 +42,9 @@ class Sources(Protocol):
 
     def frequencies(self, words: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         """Number of passages, and in how many each term occurs."""
+
+    def holding(self, words: Sequence[str], ids: Sequence[int]) -> Mapping[int, Collection[str]]:
+        """Which of the question's terms each of these passages holds."""
 
     def load(self, ids: Sequence[int]) -> Mapping[int, StoredChunk]:
         """Passages with their raw vectors."""
@@ -99,7 +101,9 @@ def retrieve(question: Question, sources: Sources, transform: EmbeddingTransform
     weights = _weights(question, sources)
     order = _order(question, found, weights, transform, wanted.search_type)[: max(wanted.top_k, _LOOKED_AT)]
     if wanted.gate and question.raw is not None:
-        order = _relevant(question, found, order, weights, transform, wanted)
+        held = sources.holding(question.words, [found.chunks[at].id for at in order])
+        covered = fusion.coverage(weights, [held.get(found.chunks[at].id, ()) for at in order])
+        order = _relevant(question, found, order, covered, transform, wanted)
     scores = np.round(transform.scale * (2.0 - 2.0 * found.cosines), 6)
     kept = [at for at in order if not scores[at] > wanted.threshold][: wanted.top_k]
     return [_hit(found, at, float(scores[at]), place) for place, at in enumerate(kept, start=1)]
@@ -170,24 +174,18 @@ def _relevant(
     question: Question,
     found: _Candidates,
     order: Sequence[int],
-    weights: Mapping[str, float],
+    covered: Floats,
     transform: EmbeddingTransform,
     wanted: Wanted,
 ) -> list[int]:
     """What of the order belongs to an answer; nothing when the question is about something else. Passages
     whose vector is not in yet are judged by their words alone."""
     cosines = found.cosines[list(order)]
-    covered = fusion.coverage(weights, [_words(found.chunks[at].text) for at in order])
     talk = -1.0 if question.raw is None else transform.small_talk_similarity(question.raw, question.language)
     least = transform.cosine(wanted.threshold)
     mask = fusion.relevant(np.nan_to_num(cosines, nan=0.0), covered, least, talk)
     fresh = np.isnan(cosines) & (covered > 0)
     return [at for at, good in zip(order, mask | fresh, strict=True) if good]
-
-
-@lru_cache(maxsize=2048)
-def _words(text: str) -> frozenset[str]:
-    return frozenset(terms(text))
 
 
 def _hit(found: _Candidates, at: int, score: float, place: int) -> Hit:

@@ -25,8 +25,8 @@ _HEAP_BYTES = 15_000_000
 _LAYOUT = 1
 """Grows when the analysis or the fields change: indexes of another layout are built anew."""
 
-Pages = Callable[[int, int | None], Iterable[list[tuple[int, str]]]]
-"""Pages of (chunk id, text) for ids from a lower to an upper bound (None = no bound)."""
+Pages = Iterable[list[tuple[int, str]]]
+"""(chunk id, text) in lists of a few thousand."""
 
 
 def _schema() -> tantivy.Schema:
@@ -80,42 +80,54 @@ class KeywordIndex:
             os.fsync(out.fileno())
         part.replace(self._state)
 
-    def advance(self, version: int, changes: Callable[[int], list[ChangedRange] | None], pages: Pages) -> None:
+    def advance(
+        self,
+        version: int,
+        changes: Callable[[int], list[ChangedRange] | None],
+        everything: Callable[[], Pages],
+        between: Callable[[int, int], Pages],
+    ) -> None:
         """Bring the index to a version of the knowledge base.
 
-        `changes(v)` tells what changed since `v`, None meaning that everything has to be read again.
+        `changes(v)` tells what changed since `v`, None meaning that everything has to be read again;
+        `everything` and `between` (two ids, bounds included) read it.
         """
         if self.version >= version:
             return
         with self._lock, self._file_lock:
             self.version = self._read_version()  # another process may have done the work
             if self.version < version:
-                self._apply(changes(self.version) if self.version > 0 else None, pages)
+                self._apply(changes(self.version) if self.version > 0 else None, everything, between)
                 self._write_version(version)
                 self.version = version
             self._index.reload()
 
-    def _apply(self, changed: list[ChangedRange] | None, pages: Pages) -> None:
-        ranges = _merged(change for change in changed or () if not change.vectors_only)
+    def _apply(
+        self,
+        changed: list[ChangedRange] | None,
+        everything: Callable[[], Pages],
+        between: Callable[[int, int], Pages],
+    ) -> None:
+        ranges = merged_ranges(change for change in changed or () if not change.vectors_only)
         if changed is not None and not ranges:
             return
         writer = self._index.writer(_HEAP_BYTES, 1)
         try:
             if changed is None:
                 writer.delete_all_documents()
-                self._add(writer, pages(0, None))
+                self._add(writer, everything())
             for lo, hi in ranges:
                 writer.delete_documents_by_query(
                     tantivy.Query.range_query(self._schema, "id", tantivy.FieldType.Unsigned, lo, hi)
                 )
-                self._add(writer, pages(lo, hi))
+                self._add(writer, between(lo, hi))
             writer.commit()
             writer.wait_merging_threads()
         except BaseException:
             writer.rollback()
             raise
 
-    def _add(self, writer: tantivy.IndexWriter, pages: Iterable[list[tuple[int, str]]]) -> None:
+    def _add(self, writer: tantivy.IndexWriter, pages: Pages) -> None:
         for page in pages:
             for chunk_id, text in page:
                 document = tantivy.Document()
@@ -142,6 +154,19 @@ class KeywordIndex:
         ids = searcher.fast_field_values("id", [address for _, address in hits])
         return [(int(chunk_id or 0), float(score)) for (score, _), chunk_id in zip(hits, ids, strict=True)]
 
+    def holding(self, query: Iterable[str], ids: Sequence[int]) -> dict[int, set[str]]:
+        """Which of the query's terms each of these chunks holds."""
+        searcher = self._index.searcher()
+        among = tantivy.Query.const_score_query(tantivy.Query.term_set_query(self._schema, "id", list(ids)), 0.0)
+        held: dict[int, set[str]] = {chunk_id: set() for chunk_id in ids}
+        for term in dict.fromkeys(query):
+            has = tantivy.Query.term_query(self._schema, "terms", term, "freq")
+            both = tantivy.Query.boolean_query([(tantivy.Occur.Must, among), (tantivy.Occur.Must, has)])
+            hits = searcher.search(both, len(held) or 1, count=False).hits
+            for chunk_id in searcher.fast_field_values("id", [address for _, address in hits]):
+                held[int(chunk_id or 0)].add(term)
+        return held
+
     def frequencies(self, query: Iterable[str]) -> tuple[int, dict[str, int]]:
         """Number of chunks, and in how many of them each term occurs."""
         searcher = self._index.searcher()
@@ -162,7 +187,7 @@ class KeywordIndex:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _merged(changes: Iterable[ChangedRange]) -> list[tuple[int, int]]:
+def merged_ranges(changes: Iterable[ChangedRange]) -> list[tuple[int, int]]:
     """Overlapping or touching ranges become one."""
     merged: list[tuple[int, int]] = []
     for lo, hi in sorted((change.lo, change.hi) for change in changes):

@@ -35,6 +35,9 @@ class Known:
     def frequencies(self, words: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         return len(TEXTS), {word: sum(word in text for text in TEXTS.values()) for word in words}
 
+    def holding(self, words: Sequence[str], ids: Sequence[int]) -> Mapping[int, set[str]]:
+        return {n: {word for word in words if word in TEXTS[n]} for n in ids}
+
     def load(self, ids: Sequence[int]) -> Mapping[int, StoredChunk]:
         return {n: self._chunk(n) for n in ids if n not in self._gone}
 

@@ -33,13 +33,16 @@ class Rows:
     def since(self, version: int) -> list[ChangedRange]:
         return self.log[version:]
 
-    def pages(self, lo: int, hi: int | None) -> Iterable[list[tuple[int, str]]]:
+    def everything(self) -> Iterable[list[tuple[int, str]]]:
+        return self.between(0, None)
+
+    def between(self, lo: int, hi: int | None) -> Iterable[list[tuple[int, str]]]:
         self.read.append((lo, hi))
         found = sorted((n, t) for n, t in self.texts.items() if n >= lo and (hi is None or n <= hi))
         return [found] if found else []
 
     def bring(self, index: KeywordIndex) -> None:
-        index.advance(self.version, self.since, self.pages)
+        index.advance(self.version, self.since, self.everything, self.between)
 
 
 def found(index: KeywordIndex, query: str) -> list[int]:
@@ -142,9 +145,19 @@ def test_a_log_that_does_not_reach_back_means_reading_everything(tmp_path: Path,
     index = KeywordIndex(tmp_path / "k")
     rows.bring(index)
     rows.change(1, 1)
-    index.advance(rows.version, lambda _: None, rows.pages)
+    index.advance(rows.version, lambda _: None, rows.everything, rows.between)
     assert rows.read[-1] == (0, None)
     assert sorted(index.ids()) == [2, 3]
+
+
+def test_it_knows_which_passages_hold_which_terms(tmp_path: Path, rows: Rows) -> None:
+    index = KeywordIndex(tmp_path / "k")
+    rows.bring(index)
+    words = query_terms("calibrated pumps 潮汐")
+    held = index.holding(words, [1, 3])
+    assert held[3] >= set(query_terms("calibrated pumps"))
+    assert held[1] == set(query_terms("潮汐"))
+    assert index.holding(words, []) == {}
 
 
 def test_terms_are_counted(tmp_path: Path, rows: Rows) -> None:
