@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 LEASE = 15.0
 """Seconds after which a job whose worker is silent counts as abandoned."""
 KEPT_JOBS = 2000
+_POLL, _NAP = 1.0, 60.0
 _PROGRESS_EVERY = 0.5
 """Seconds between two records of a job's progress: each is a transaction, and it asks whether to stop."""
 
@@ -82,8 +83,10 @@ class JobRunner:
     def start(self) -> None:
         """Take up what a dead process left behind, and begin."""
         self._recover()
-        names = [f"job-{n}" for n in range(self._count)]
-        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        self._threads = [
+            threading.Thread(target=self._work, args=(_POLL if n == 0 else None,), name=f"job-{n}", daemon=True)
+            for n in range(self._count)
+        ]
         self._threads.append(threading.Thread(target=self._heartbeat, name="job-lease", daemon=True))
         for thread in self._threads:
             thread.start()
@@ -114,7 +117,8 @@ class JobRunner:
             except SQLAlchemyError:
                 log.exception("cannot renew the lease of running jobs")
 
-    def _work(self) -> None:
+    def _work(self, poll: float | None) -> None:
+        """Take jobs until the end. One worker looks at the queue from time to time, for jobs of other processes."""
         while not self._stop.is_set():
             try:
                 job = self._claim()
@@ -122,8 +126,9 @@ class JobRunner:
                 log.exception("cannot take a job; trying again")
                 job = None
             if job is None:
-                self._queued.wait_thread(1.0)
+                self._queued.wait_thread(poll or _NAP)
             else:
+                self._queued.notify()  # where there is one job there may be more
                 self._run(job)
 
     def _claim(self) -> Job | None:

@@ -8,17 +8,20 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from configs import Settings
 from server.db.session import Database
 from server.domain import Generation
 from server.filestore import FileStore
 from server.ingest.pipeline import Pipeline, SplitOptions
-from server.knowledge_base.backends.faiss_index import FaissIndex
 from server.knowledge_base.cache import CachePool
 from server.models.embeddings import EmbeddingModels
 from server.models.transform import EmbeddingTransform
 from server.retrieval.keyword import KeywordIndex
+
+if TYPE_CHECKING:
+    from server.knowledge_base.backends.faiss_index import FaissIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class KBContext:
             pipeline=Pipeline(db, store, embeddings),
             index_dir=root / "index",
             keyword_pool=CachePool(settings.cached_vs_num * 4),
-            vector_pool=CachePool(settings.cached_vs_num, FaissIndex.save),
+            vector_pool=CachePool(settings.cached_vs_num, lambda index: index.save()),
             default_transform=default_transform,
         )
 

@@ -36,6 +36,12 @@ def _schema() -> tantivy.Schema:
     return builder.build()
 
 
+def _manual(index: tantivy.Index) -> tantivy.Index:
+    """We say when to look at new commits; the library's own watcher would be a thread that polls for each index."""
+    index.config_reader("manual")
+    return index
+
+
 class KeywordIndex:
     """Searches by keyword; safe to use from many threads and from several processes of one machine."""
 
@@ -52,12 +58,12 @@ class KeywordIndex:
     def _open(self) -> tantivy.Index:
         if self._read_version() >= 0:
             try:
-                return tantivy.Index.open(str(self.directory))
+                return _manual(tantivy.Index.open(str(self.directory)))
             except (ValueError, OSError):
                 pass  # damaged: the rows in SQL build it again
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
-        index = tantivy.Index(self._schema, path=str(self.directory))
+        index = _manual(tantivy.Index(self._schema, path=str(self.directory)))
         self._write_version(0)
         return index
 
