@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import (
@@ -82,7 +82,9 @@ class Settings(BaseSettings):
     port: int = Field(default=7861, ge=0, le=65535, description="port to listen on")
     public_url: str | None = Field(default=None, description="base of citation links; default: as called")
     cors_origins: list[str] = Field(default_factory=list, description="origins of browser front ends; ['*'] = any")
-    log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="DEBUG, INFO, WARNING or ERROR"
+    )
     max_upload_mb: int = Field(default=200, ge=1, description="largest file that may be uploaded, in MiB")
 
     # data
@@ -103,7 +105,9 @@ class Settings(BaseSettings):
     text_splitter: str = Field(default="ChineseRecursiveTextSplitter", description="splitter of new documents")
     top_k: int = Field(default=3, ge=1, description="hits per search when the client sets no top_k")
     score_threshold: float = Field(default=1.0, ge=0, le=4, description="largest score that still counts as relevant")
-    search_type: str = Field(default="hybrid", description="hybrid, similarity or keyword")
+    search_type: Literal["hybrid", "similarity", "keyword"] = Field(
+        default="hybrid", description="hybrid, similarity or keyword"
+    )
     history_len: int = Field(default=3, ge=0, description="turns of a stored conversation that the model sees")
     cached_vs_num: int = Field(default=16, ge=1, description="knowledge bases whose indexes stay in memory")
     ingest_workers: int = Field(default=4, ge=1, description="files that are worked on at the same time")
@@ -126,9 +130,14 @@ class Settings(BaseSettings):
     def _consistent(self) -> Settings:
         if self.chunk_overlap >= self.chunk_size:
             raise ValueError(f"chunk_overlap ({self.chunk_overlap}) must be below chunk_size ({self.chunk_size})")
-        names = [m.name for m in self.llm_models]
-        if len(names) != len(set(names)):
-            raise ValueError("llm_models: two models have the same name")
+        for field, names in (
+            ("llm_models", [EXTRACTIVE, *(model.name for model in self.llm_models)]),
+            ("embedding_models", [EMBEDDED, *(model.name for model in self.embedding_models)]),
+        ):
+            if len(names) != len(set(names)):
+                raise ValueError(f"{field}: two models have the same name (or that of a built-in one)")
+        if self.default_embed_model not in names:
+            raise ValueError(f"default_embed_model: {self.default_embed_model} is not one of {', '.join(names)}")
         return self
 
     @property

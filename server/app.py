@@ -9,12 +9,15 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi_offline import FastAPIOffline
 
 from configs import Settings
 from server.api import chat, health, jobs, knowledge_base
+from server.api.text import safe_json
 from server.errors import ZhikuError
 from server.runtime import Runtime
 
@@ -46,12 +49,19 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             app.state.service = runtime.service
             yield
 
-    app = FastAPIOffline(title="Zhiku 知库", version=_version(), description=DESCRIPTION, lifespan=lifespan)
+    app = FastAPIOffline(
+        title="Zhiku 知库",
+        version=_version(),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        strict_content_type=False,  # old clients and `curl --data` send JSON without saying so
+    )
     for router in (knowledge_base.router, chat.router, jobs.router, health.router):
         app.include_router(router)
     if chosen.cors_origins:
         app.add_middleware(CORSMiddleware, allow_origins=chosen.cors_origins, allow_methods=["*"], allow_headers=["*"])
     app.add_exception_handler(ZhikuError, _refused)
+    app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(Exception, _failed)
     app.add_api_route("/", _home, include_in_schema=False)
     return app
@@ -66,6 +76,13 @@ async def _refused(_: Request, error: Exception) -> Response:
     code, message = (error.code, error.message) if isinstance(error, ZhikuError) else (500, "")
     body: dict[str, Any] = {"code": code, "msg": message, "data": None}
     return JSONResponse(body)
+
+
+async def _malformed(_: Request, error: Exception) -> Response:
+    """A request of the wrong shape: FastAPI's own answer without an echo of the input, which may be anything."""
+    found = error.errors() if isinstance(error, RequestValidationError) else ()
+    detail = [{"type": item["type"], "loc": item["loc"], "msg": item["msg"]} for item in found]
+    return JSONResponse({"detail": safe_json(jsonable_encoder(detail))}, status_code=422)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -29,15 +32,22 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="the data root 
 
 def main() -> None:
     """Entry point: expected errors become one line and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that knows no Chinese must not stop the service
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    sys.argv = [os.fsencode(word).decode("utf-8", "replace") for word in sys.argv]
     try:
         app()
     except ZhikuError as error:
-        errors.print(f"[red]{error.message}[/red]")
+        errors.print(error.message, style="red", markup=False)
         sys.exit(1)
     except ValidationError as error:
         for problem in error.errors(include_url=False, include_input=False):
             place = ".".join(map(str, problem["loc"])) or "settings"
-            errors.print(f"[red]configs: {place}: {problem['msg']}[/red]")
+            errors.print(f"configs: {place}: {problem['msg']}", style="red", markup=False)
+        sys.exit(2)
+    except yaml.YAMLError as error:
+        errors.print(f"configs: {error}", style="red", markup=False)
         sys.exit(2)
 
 
@@ -71,8 +81,10 @@ def serve(
     import uvicorn
 
     from server.app import create_app
+    from server.runtime import check
 
     settings = _settings(data_dir, host=host, port=port)
+    check(settings)
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if samples:
         _load_samples(settings)

@@ -9,7 +9,7 @@ import unicodedata
 from server.errors import InvalidName
 
 REFUSAL = "Don't attack me"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029\ufeff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\u200b\u2028-\u202e\u2066-\u2069\ufeff]")
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _MAX_KB_CHARACTERS = 100
 _MAX_FILE_BYTES = 1024

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from configs import Settings
 from server.api.deps import Service
 from server.api.gates import Gates
+from server.chat.prompts import Prompts
 from server.chat.service import ChatService
 from server.db import files, kbs
 from server.db.session import Database
+from server.errors import ConfigurationError
 from server.ingest.jobs import Handler, JobRunner
+from server.ingest.splitters.factory import splitter
 from server.knowledge_base.context import KBContext
-from server.knowledge_base.factory import KBServiceFactory
+from server.knowledge_base.factory import KBServiceFactory, vs_type_of
 from server.knowledge_base.operations import INGEST, IngestHandler, Operations
 from server.knowledge_base.rebuild import REBUILD, RebuildHandler, drop_orphans
 from server.models.chat import ChatModels
@@ -38,7 +41,7 @@ class Runtime:
     def build(cls, settings: Settings) -> Runtime:
         """Wire the parts and bring the database up to date; no worker runs yet."""
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        check(settings)
         db = Database(settings.sql_url)
         db.migrate()
         context = KBContext.build(settings, db, embedding_models(settings), default_transform)
@@ -77,6 +80,23 @@ class Runtime:
         """Stop the workers, save the indexes, close the database."""
         self.service.runner.stop()
         self.service.context.close()
+
+
+def check(settings: Settings) -> None:
+    """Refuse settings that cannot work, and a data root that cannot be written to, before anything starts.
+
+    Raises:
+        ConfigurationError, InvalidRequest: the words say which setting.
+    """
+    vs_type_of(settings.default_vs_type)
+    splitter(settings.text_splitter, settings.chunk_size, settings.chunk_overlap)
+    Prompts(settings.prompt_templates).check()
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"无法创建数据目录 / cannot make the data root {settings.data_dir}: {error}") from None
+    if not os.access(settings.data_dir, os.W_OK):
+        raise ConfigurationError(f"数据目录不可写 / the data root cannot be written to: {settings.data_dir}")
 
 
 def sweep(context: KBContext) -> None:

@@ -60,14 +60,22 @@ async def knowledge_base_chat(body: KnowledgeBaseChat, request: Request, service
 
 
 def _fitting(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """An event, its sources spread over several when one would be too large for old clients."""
-    if "docs" not in event:
-        return [event]
-    reserved = len(events.encode({"answer": event["answer"]})) if "answer" in event else 0
-    if reserved >= events.MAX_EVENT // 2:
-        return [{"answer": event["answer"]}, *({"docs": group} for group in events.split_docs(event["docs"]))]
-    first, *others = events.split_docs(event["docs"], events.MAX_EVENT - reserved)
-    return [{**event, "docs": first}, *({"docs": group} for group in others)]
+    """An event, spread over several when one would be too large for old clients."""
+    answer, docs = event.get("answer", ""), event.get("docs")
+    parts: list[Mapping[str, Any]] = [
+        {"answer": answer[at : at + _LONGEST_ANSWER]} for at in range(0, len(answer), _LONGEST_ANSWER)
+    ]
+    if docs is None:
+        return parts if "answer" in event else [event]
+    groups = [{"docs": group} for group in events.split_docs(docs, events.MAX_EVENT // 2)]
+    if "answer" in event and len(parts) <= 1:
+        groups[0] = {"answer": answer, **groups[0]}
+        parts = []
+    return [*parts, *groups]
+
+
+_LONGEST_ANSWER = 4500
+"""Characters of an answer in one event: even as escapes of twelve bytes they stay below what old clients read."""
 
 
 @router.post("/chat", operation_id="chat")

@@ -27,7 +27,7 @@ async def list_jobs(
     knowledge_base_name: Annotated[str, Query(description="only of this knowledge base")] = "",
     state: Annotated[str, Query(description="only in this state")] = "",
     limit: Annotated[int, Query(ge=1, le=1000, description="most jobs to return")] = 100,
-    before: Annotated[int | None, Query(description="go on from this id")] = None,
+    before: Annotated[int | None, Query(description="go on from this id", le=2**62)] = None,
 ) -> list[JobView]:
     """Jobs, newest first."""
 
@@ -50,7 +50,7 @@ async def get_job(job_id: JobId, service: ServiceDep) -> JobView:
 async def watch_job(
     job_id: JobId,
     service: ServiceDep,
-    after: Annotated[int, Query(ge=0, description="go on after this event number")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**31, description="go on after this event number")] = 0,
 ) -> Response:
     """Progress as server-sent events, until the job ends; the last event is the job itself."""
     await service.gates.run_free(lambda: service.runner.get(job_id))

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from server.api import events
 from server.api.deps import Service, ServiceDep
+from server.api.forms import LargeFormRoute
 from server.api.schemas import (
     BaseResponse,
     CreateKB,
@@ -33,7 +34,7 @@ from server.api.schemas import (
     UpdateDocsById,
     UpdateInfo,
 )
-from server.api.text import clean_text, safe_json
+from server.api.text import clean_text, safe_json, whole
 from server.db import chunks as chunk_rows
 from server.db import files, kbs
 from server.domain import Chunk, Hit, StoredFile
@@ -42,7 +43,7 @@ from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.operations import Outcome, Upload, service_of
 from server.names import file_label, kb_label
 
-router = APIRouter(prefix="/knowledge_base", tags=["Knowledge Base Management"])
+router = APIRouter(prefix="/knowledge_base", tags=["Knowledge Base Management"], route_class=LargeFormRoute)
 
 LISTING_SCORE = 3.0
 """The score of chunks that were listed and not searched, as the contract has it."""
@@ -85,12 +86,10 @@ async def list_knowledge_base_details(service: ServiceDep) -> list[KBDetails]:
 async def create_knowledge_base(body: CreateKB, service: ServiceDep) -> BaseResponse:
     """Make an empty knowledge base."""
     name = kb_label(body.knowledge_base_name)
-    if not name:
-        return BaseResponse(code=404, msg="知识库名称不能为空，请重新填写知识库名称")
 
     def create() -> None:
         kind = body.vector_store_type or service.settings.default_vs_type
-        KBServiceFactory.get_service(name, kind, body.embed_model).create_kb(body.kb_info)
+        KBServiceFactory.get_service(name, kind, body.embed_model).create_kb(clean_text(body.kb_info or ""))
 
     await service.gates.run(name, create)
     return BaseResponse(msg=f"已新增知识库 {name}")
@@ -102,10 +101,21 @@ async def delete_knowledge_base(
     service: ServiceDep,
 ) -> BaseResponse:
     """Delete a knowledge base with everything in it."""
-    given = body if isinstance(body, str) else body.knowledge_base_name
-    name = kb_label(unquote(given))
+    name = await _existing(service, body if isinstance(body, str) else body.knowledge_base_name)
     await service.gates.run(name, lambda: service_of(name).drop_kb())
     return BaseResponse(msg=f"成功删除知识库 {name}")
+
+
+async def _existing(service: Service, given: str) -> str:
+    """The name that a client means: as it stands, or, as old clients write it, with %XX for its characters."""
+    name = kb_label(given)
+
+    def there() -> bool:
+        return KBServiceFactory.get_service_by_name(name) is not None
+
+    if "%" not in name or await service.gates.run(name, there):
+        return name
+    return kb_label(unquote(given))
 
 
 @router.get("/list_files", operation_id="list_files")
@@ -114,7 +124,7 @@ async def list_files(
 ) -> ListResponse:
     """Names of the files that searches can find."""
     try:
-        name = kb_label(unquote(knowledge_base_name))
+        name = await _existing(service, knowledge_base_name)
         return ListResponse(data=await service.gates.run(name, lambda: service_of(name).list_files()))
     except ZhikuError as error:
         return ListResponse(code=error.code, msg=error.message)
@@ -125,7 +135,7 @@ async def list_file_details(
     service: ServiceDep, knowledge_base_name: Annotated[str, Query(description="the knowledge base")]
 ) -> list[FileDetails]:
     """All files with their state, and the reason where something is wrong."""
-    name = kb_label(unquote(knowledge_base_name))
+    name = await _existing(service, knowledge_base_name)
 
     def load() -> list[FileDetails]:
         kb = service_of(name).kb()
@@ -236,13 +246,13 @@ _DOCS: TypeAdapter[dict[str, list[DocItem]]] = TypeAdapter(dict[str, list[DocIte
 
 def _custom_docs(text: str) -> dict[str, list[Chunk]]:
     try:
-        docs = _DOCS.validate_python(safe_json(json.loads(text.strip() or "{}")))
+        docs = _DOCS.validate_python(safe_json(json.loads(text.strip() or "{}") or {}))
     except (ValueError, RecursionError) as error:
         problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "JSON"
         raise InvalidRequest(
             f'docs 应为 JSON 字符串 / docs must be a JSON string like {{"file": [{{"page_content": "…"}}]}}: {problem}'
         ) from None
-    return {name: [_chunk(item) for item in items if item.page_content.strip()] for name, items in docs.items()}
+    return {whole(name): [_chunk(item) for item in items if item.page_content.strip()] for name, items in docs.items()}
 
 
 @router.post("/upload_docs", operation_id="upload_docs")
@@ -300,7 +310,7 @@ async def delete_docs(body: DeleteDocs, service: ServiceDep) -> BaseResponse:
 async def update_info(body: UpdateInfo, service: ServiceDep) -> BaseResponse:
     """Change the description of a knowledge base."""
     name = kb_label(body.knowledge_base_name)
-    await service.gates.run(name, lambda: service_of(name).update_info(body.kb_info))
+    await service.gates.run(name, lambda: service_of(name).update_info(clean_text(body.kb_info)))
     return BaseResponse(msg="知识库介绍修改完成", data={"kb_info": body.kb_info})
 
 
@@ -388,8 +398,8 @@ async def _rebuild_events(service: Service, job_id: int) -> AsyncIterator[Mappin
         job = await service.gates.run_free(lambda: service.runner.get(job_id))
         if job.state != "done":
             yield {"code": 500, "msg": job.reason or job.state}
-    except ZhikuError as error:  # the knowledge base was deleted meanwhile
-        yield {"code": error.code, "msg": error.message}
+    except NotFound:
+        yield {"code": 404, "msg": "知识库已被删除 / the knowledge base was deleted meanwhile"}
 
 
 def refused(error: ZhikuError) -> JSONResponse:

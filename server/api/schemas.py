@@ -7,14 +7,21 @@ that a route does not know are ignored.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from server.api.text import whole
 
-def _whole(value: Any) -> Any:
-    """Text without half characters (lone surrogates), which nothing below could store."""
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+
+def _blank_is_none(value: Any) -> Any:
+    return None if value in ("", "null", "undefined") else value
+
+
+FormInt = Annotated[int | None, BeforeValidator(_blank_is_none)]
+FormBool = Annotated[bool | None, BeforeValidator(_blank_is_none)]
+SearchKind = Annotated[Literal["hybrid", "similarity", "keyword"] | None, BeforeValidator(_blank_is_none)]
+LONGEST_QUESTION = 1_000_000
 
 
 class Body(BaseModel):
@@ -26,7 +33,7 @@ class Body(BaseModel):
     @classmethod
     def _null_is_default(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            return {key: _whole(value) for key, value in data.items() if value is not None}
+            return {key: whole(value) for key, value in data.items() if value is not None}
         return data
 
 
@@ -63,7 +70,10 @@ class SearchDocs(KBName):
     """A search, or with an empty query a listing of chunks."""
 
     query: str = Field(
-        default="", description="what to look for; empty = list chunks", examples=["如何开始", "how to start"]
+        default="",
+        max_length=LONGEST_QUESTION,
+        description="what to look for; empty = list chunks",
+        examples=["如何开始", "how to start"],
     )
     top_k: int | None = Field(default=None, ge=1, le=1000, description="most hits to return")
     score_threshold: float | None = Field(
@@ -75,9 +85,7 @@ class SearchDocs(KBName):
     )
     file_name: str = Field(default="", description="with an empty query: list the chunks of this file")
     metadata: dict[str, Any] = Field(default_factory=dict, description="with an empty query: values chunks must have")
-    search_type: str | None = Field(
-        default=None, description="hybrid (default), similarity or keyword", pattern="^(hybrid|similarity|keyword)$"
-    )
+    search_type: SearchKind = Field(default=None, description="hybrid (default), similarity or keyword")
 
 
 class DocItem(Body):
@@ -144,7 +152,7 @@ class HistoryItem(Body):
 class ChatFields(Body):
     """What all kinds of chat take."""
 
-    query: str = Field(description="the question", examples=["知识库有什么功能？"])
+    query: str = Field(max_length=LONGEST_QUESTION, description="the question", examples=["知识库有什么功能？"])
     stream: bool = Field(default=False, description="true = an event per token; false = one event")
     model_name: str | None = Field(default=None, description="a configured model; default: the first one")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0 = always the likeliest word")
@@ -156,8 +164,10 @@ class Chat(ChatFields):
     """A chat with the model alone."""
 
     conversation_id: str = Field(default="", max_length=255, description="to keep and find the conversation")
-    history_len: int = Field(default=-1, description="earlier turns of the conversation to show the model")
-    history: int | list[HistoryItem] = Field(default_factory=list, description="earlier turns, or how many to load")
+    history_len: int = Field(default=-1, le=10_000, description="earlier turns of the conversation to show the model")
+    history: Annotated[int, Field(le=10_000)] | list[HistoryItem] = Field(
+        default_factory=list, description="earlier turns, or how many to load"
+    )
 
 
 class KnowledgeBaseChat(ChatFields, KBName):
@@ -168,9 +178,7 @@ class KnowledgeBaseChat(ChatFields, KBName):
         default=None, ge=0, le=4, description="passages with score <= this are used; lower is stricter"
     )
     history: list[HistoryItem] = Field(default_factory=list, description="earlier turns")
-    search_type: str | None = Field(
-        default=None, description="hybrid (default), similarity or keyword", pattern="^(hybrid|similarity|keyword)$"
-    )
+    search_type: SearchKind = Field(default=None, description="hybrid (default), similarity or keyword")
 
 
 class FileDetails(BaseModel):
@@ -217,11 +225,3 @@ class JobView(BaseModel):
     attempts: int
     create_time: datetime
     update_time: datetime
-
-
-def _blank_is_none(value: Any) -> Any:
-    return None if value in ("", "null", "undefined") else value
-
-
-FormInt = Annotated[int | None, BeforeValidator(_blank_is_none)]
-FormBool = Annotated[bool | None, BeforeValidator(_blank_is_none)]

@@ -13,6 +13,17 @@ def clean_text(text: str) -> str:
     return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
 
 
+def whole(value: Any) -> Any:
+    """The same value with half characters (lone surrogates) replaced, in keys too: nothing below can store them."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {whole(key): whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [whole(item) for item in value]
+    return value
+
+
 def safe_json(value: Any, depth: int = 0) -> Any:
     """The same value with clean strings, without NaN and infinity, at most twenty levels deep."""
     if isinstance(value, str):

@@ -22,6 +22,19 @@ class Prompts:
 
     templates: Mapping[str, Mapping[str, str]]
 
+    def check(self) -> None:
+        """Read all templates.
+
+        Raises:
+            ConfigurationError: one is broken.
+        """
+        for kind, templates in self.templates.items():
+            for name, text in templates.items():
+                try:
+                    _ENVIRONMENT.from_string(text)
+                except TemplateError as error:
+                    raise ConfigurationError(f"提示模板有误 / prompt template {kind}.{name}: {error}") from None
+
     def render(self, kind: str, name: str, **values: str) -> str:
         """A template with its values.
 

@@ -18,7 +18,7 @@ from server.chat.prompts import Prompts, context_of, conversation, estimate_toke
 from server.db import messages
 from server.db.session import Database
 from server.domain import Hit
-from server.errors import LLMError, ZhikuError
+from server.errors import InvalidRequest, LLMError, ZhikuError
 from server.models.chat import ChatModel, ChatModels, Message
 from server.retrieval.analysis import language
 
@@ -69,7 +69,15 @@ class ChatService:
         """
         if self._model_name(request) != EXTRACTIVE:
             self._models.get(self._model_name(request))
+            self._require_room(request)
         self._prompts.render(kind, request.prompt_name, input="", context="", question="", history="")
+
+    def _require_room(self, request: Request) -> None:
+        model = self._models.get(self._model_name(request))
+        if estimate_tokens(request.query) > self._budget(model, request):
+            raise InvalidRequest(
+                f"问题过长，超出模型 {model.name} 的上下文 / the question does not fit into the context of {model.name}"
+            )
 
     def _model_name(self, request: Request) -> str:
         return request.model_name or self._settings.default_llm

@@ -203,6 +203,17 @@ def sample_texts(sql: Connection, generation_id: int, count: int) -> list[str]:
     return list(sql.scalars(select(ChunkRow.text).where(ChunkRow.id.in_(chosen)).order_by(ChunkRow.id)))
 
 
+def count_of_file(sql: Connection, generation_id: int, file_id: int) -> tuple[int, int]:
+    """(chunks, chunks with a vector) of a file's visible version."""
+    row = sql.execute(
+        select(func.count(ChunkRow.id), func.count(VectorRow.chunk_id))
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+        .where(DocumentRow.file_id == file_id, DocumentRow.generation_id == generation_id, DocumentRow.live)
+    ).one()
+    return int(row[0]), int(row[1])
+
+
 def count_by_file(sql: Connection, generation_id: int) -> dict[int, tuple[int, int]]:
     """(chunks, chunks with a vector) of visible versions, by file id."""
     rows = sql.execute(

@@ -103,7 +103,7 @@ def set_state(sql: Connection, file_id: int, state: str, reason: str = "") -> No
     sql.execute(update(FileRow).where(FileRow.id == file_id).values(values))
 
 
-def set_custom(sql: Connection, file_id: int, custom: bool) -> None:
+def set_custom(sql: Connection, file_id: int, *, custom: bool) -> None:
     """Record whether a client supplied the chunks of this file."""
     sql.execute(update(FileRow).where(FileRow.id == file_id).values(custom_docs=custom))
 
@@ -141,6 +141,12 @@ def document_of_job(sql: Connection, file_id: int, generation_id: int, job_id: i
             DocumentRow.file_id == file_id, DocumentRow.generation_id == generation_id, DocumentRow.job_id == job_id
         )
     ).first()
+    return DocumentInfo(*row) if row else None
+
+
+def document(sql: Connection, document_id: int) -> DocumentInfo | None:
+    """The version with that id."""
+    row = sql.execute(_DOCUMENT.where(DocumentRow.id == document_id)).first()
     return DocumentInfo(*row) if row else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from server.db.tables import JobEventRow, JobRow, utcnow
-from server.domain import Job
+from server.domain import Job, Progress
 
 _JOB = select(
     JobRow.id, JobRow.kind, JobRow.kb_id, JobRow.file_id, JobRow.payload, JobRow.state, JobRow.reason,
@@ -120,7 +120,7 @@ def forget_file(sql: Connection, file_id: int) -> None:
     sql.execute(delete(JobRow).where(JobRow.file_id == file_id))
 
 
-def finish(sql: Connection, job_id: int, state: str, reason: str = "") -> None:
+def finish(sql: Connection, job_id: int, state: str, reason: str, last: Progress) -> None:
     """End a job that runs. One that is done does not keep the chunks that a client supplied."""
     job = get(sql, job_id)
     if job is not None and state == "done" and "docs" in job.payload:
@@ -128,7 +128,7 @@ def finish(sql: Connection, job_id: int, state: str, reason: str = "") -> None:
     sql.execute(
         update(JobRow)
         .where(JobRow.id == job_id, JobRow.state == "running")
-        .values(state=state, reason=reason, worker=None, update_time=utcnow())
+        .values(state=state, reason=reason, worker=None, finished=last.finished, total=last.total, update_time=utcnow())
     )
 
 

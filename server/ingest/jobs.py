@@ -140,15 +140,12 @@ class JobRunner:
             return jobs.claim(sql, self._name, now, LEASE, per_kb=max(1, self._count - 1))
 
     def _run(self, job: Job) -> None:
-        state, reason = "done", ""
+        state, reason, last = "done", "", Progress(job.finished, job.total)
         try:
-            recorded = 0.0
+            recorded = time.monotonic()
             for step in self._handlers[job.kind](job):
-                if (
-                    step.event is not None
-                    or step.finished == step.total
-                    or time.monotonic() - recorded > _PROGRESS_EVERY
-                ):
+                last = step
+                if step.event is not None or time.monotonic() - recorded > _PROGRESS_EVERY:
                     self._record(job, step)
                     recorded = time.monotonic()
                 elif self._stop.is_set():
@@ -164,7 +161,7 @@ class JobRunner:
         if self._stop.is_set() and state == "cancelled":
             return
         with self._db.write() as sql:
-            jobs.finish(sql, job.id, state, reason)
+            jobs.finish(sql, job.id, state, reason, last)
         self._changed.notify()
         self._queued.notify()
 

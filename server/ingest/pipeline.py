@@ -6,6 +6,7 @@ visible as soon as its chunks are in, so that it is found by keyword while its v
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -78,6 +79,8 @@ class Pipeline:
         self._db = db
         self._store = store
         self._embeddings = embeddings
+        # reading is Python at work: several files at once would not be quicker, and would keep requests waiting
+        self._one_at_a_time = threading.Lock()
 
     def ingest(
         self,
@@ -123,7 +126,8 @@ class Pipeline:
         custom: Sequence[Chunk] | None,
         job_id: int | None,
     ) -> _Draft:
-        loaded, parts = self._chunks(file, options, custom)
+        with self._one_at_a_time:
+            loaded, parts = self._chunks(file, options, custom)
         languages = [language(part.text) for part in parts]
         with self._db.write() as sql:
             self._require_current(sql, file, generation)
@@ -144,7 +148,7 @@ class Pipeline:
             )
             chunk_rows.add(sql, file.kb_id, document_id, parts, languages)
             self._reuse(sql, file, generation, document_id)
-            files.set_custom(sql, file.id, custom is not None)
+            files.set_custom(sql, file.id, custom=custom is not None)
             first = files.live_document(sql, file.id, generation.id) is None
             if first:
                 kbs.bump(sql, file.kb_id, files.publish(sql, document_id, file.id, generation.id))
@@ -155,15 +159,13 @@ class Pipeline:
         self, file: StoredFile, options: SplitOptions, custom: Sequence[Chunk] | None
     ) -> tuple[LoadedDocument, Sequence[Chunk]]:
         if custom is not None:
-            return LoadedDocument(blocks=(), loader="custom"), custom
+            return LoadedDocument(blocks=(), loader="custom"), _not_empty(custom)
         data = self._bytes(file)
         loaded = loader_for(file.name).load(data, file.name)
         parts: Sequence[Chunk] = splitter(options.splitter, options.chunk_size, options.chunk_overlap).split(loaded)
         if options.zh_title_enhance:
             parts = enhance_titles(parts)
-        if not parts:
-            raise EmptyDocument("文件中没有文字 / there is no text in the file")
-        return loaded, parts
+        return loaded, _not_empty(parts)
 
     def _bytes(self, file: StoredFile) -> bytes:
         try:
@@ -260,6 +262,12 @@ class Pipeline:
             live = files.live_document(sql, file.id, generation.id)
             current = live is not None and live.file_version == file.file_version
             self._set_state(sql, file, generation, "partial" if current else "failed", reason)
+
+
+def _not_empty(parts: Sequence[Chunk]) -> Sequence[Chunk]:
+    if not parts:
+        raise EmptyDocument("文件中没有文字 / there is no text in the file")
+    return parts
 
 
 def embed_checked(model: EmbeddingModel, generation: Generation, texts: Sequence[str]) -> np.ndarray:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from server.db import chunks as chunk_rows
 from server.db import files, kbs
 from server.db import jobs as job_rows
 from server.domain import Chunk, Job, KnowledgeBase, Progress, StoredFile
@@ -20,6 +22,8 @@ from server.knowledge_base.factory import KBServiceFactory, vs_type_of
 from server.knowledge_base.rebuild import REBUILD, drop_orphans
 from server.knowledge_base.service import KBService
 from server.names import file_label, kb_label
+
+log = logging.getLogger(__name__)
 
 INGEST = "ingest"
 
@@ -41,7 +45,10 @@ class Outcome:
 
     def add_ended(self, ended: Iterable[Job]) -> dict[str, str]:
         """The reasons of all files that failed, now that the jobs have ended."""
-        bad = {self.jobs[job.id]: job.reason for job in ended if job.state != "done"}
+        by_id = {job.id: job for job in ended}
+        last = {name: by_id.get(number) for number, name in sorted(self.jobs.items())}
+        gone = "文件或知识库已被删除 / the file or its knowledge base was deleted meanwhile"
+        bad = {name: job.reason if job else gone for name, job in last.items() if job is None or job.state != "done"}
         return {**self.failed, **bad}
 
 
@@ -90,6 +97,10 @@ class Operations:
                     self._queue(kb, file, options, custom.get(file.name), outcome)
             except ZhikuError as error:
                 outcome.failed[upload.name] = error.message
+            except OSError as error:
+                log.exception("cannot store an upload")
+                reason = f"{upload.name} 文件上传失败，报错信息为: {error.strerror} / the file could not be stored"
+                outcome.failed[upload.name] = reason
         for name in custom.keys() - done if vectorise else ():
             self._queue_custom(kb, name, options, custom[name], outcome)
         self._runner.notify()
@@ -115,11 +126,13 @@ class Operations:
         A client that lost patience sends its upload again: the same bytes join the work under way.
         """
         with self._context.db.write() as sql:
+            if kbs.get(sql, kb.id) is None:
+                raise NotFound(f"未找到知识库 {kb.name}")
             known = files.find(sql, kb.id, label)
             if known is not None and known.storage and not override:
                 same = known.sha256 == stored.sha256
                 under_way = bool(job_rows.active(sql, kb.id, INGEST, known.id))
-                if not (same and (under_way or known.state == "failed")):
+                if not (same and (under_way or known.state in ("failed", "partial"))):
                     raise InvalidRequest(f"文件 {label} 已存在。")
                 return known, stored.storage
             if known is not None:
@@ -142,6 +155,8 @@ class Operations:
         else:
             self._require_loader(file)
         with self._context.db.write() as sql:
+            if files.get(sql, file.id) is None:
+                raise NotFound(f"未找到文件 {file.name}")
             under_way = job_rows.active(sql, kb.id, INGEST, file.id)
             if under_way and custom is None and under_way[-1].payload == payload:
                 outcome.jobs[under_way[-1].id] = file.name
@@ -212,8 +227,11 @@ class Operations:
         stopped = self._runner.cancel([job_id]) > 0
         with self._context.db.read() as sql:
             job = job_rows.get(sql, job_id)
-        if stopped and job is not None and job.kind == REBUILD:
-            drop_orphans(self._context, job.kb_id)
+        if stopped and job is not None:
+            if job.kind == REBUILD:
+                drop_orphans(self._context, job.kb_id)
+            else:
+                settle_file(self._context, job)
         return stopped
 
     # ---- rebuild
@@ -233,6 +251,7 @@ class Operations:
             NotFound: no such knowledge base, and it is not to be created.
         """
         service = KBServiceFactory.get_service_by_name(kb_name)
+        vs_type, embed_model = vs_type or None, embed_model or None
         if service is None:
             if not create:
                 raise NotFound(f"未找到知识库 ‘{kb_label(kb_name)}’")
@@ -269,6 +288,21 @@ def check_split(options: SplitOptions) -> None:
     splitter(options.splitter, options.chunk_size, options.chunk_overlap)
 
 
+def settle_file(context: KBContext, job: Job) -> None:
+    """Tell how far a file is whose job was cancelled."""
+    with context.db.write() as sql:
+        current = job_rows.get(sql, job.id)
+        kb, file = kbs.get(sql, job.kb_id), files.get(sql, job.file_id or 0)
+        if current is None or current.state != "cancelled" or kb is None or file is None:
+            return
+        chunks, vectors = chunk_rows.count_of_file(sql, kb.generation.id, file.id)
+        if chunks and chunks == vectors:
+            files.set_state(sql, file.id, "ready")
+        else:
+            reason = "任务已取消，可重试任务或重新上传 / the job was cancelled: retry it or upload the file again"
+            files.set_state(sql, file.id, "partial" if chunks else "failed", reason)
+
+
 class IngestHandler:
     """Runs `ingest` jobs."""
 
@@ -283,6 +317,9 @@ class IngestHandler:
                 yield from self._ingest(job, kb, file)
             except GenerationGone:
                 continue
+            except GeneratorExit:
+                settle_file(self._context, job)
+                raise
             return
 
     def _load(self, job: Job) -> tuple[KnowledgeBase, StoredFile]:

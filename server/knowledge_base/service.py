@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from server.db import chunks as chunk_rows
@@ -22,6 +23,7 @@ from server.domain import (
     Hit,
     KnowledgeBase,
     Progress,
+    StoredChunk,
     StoredFile,
 )
 from server.errors import AlreadyExists, Busy, EmbeddingError, NotFound
@@ -35,6 +37,8 @@ from server.retrieval.hybrid import Question, SearchType, StaleIndex, Wanted, hi
 
 _TRIES = 5
 """How often a search is repeated when an index was behind SQL; once is enough unless files change all the time."""
+_LONGEST_QUESTION = 4000
+"""Characters of a question that are searched for; who pastes a book is answered by its beginning."""
 _NO_LIMIT = 4.0
 """The largest score there is. Who searches by keyword wants what holds the words, near or not."""
 
@@ -98,6 +102,8 @@ class KBService(StoreHooks):
         Raises:
             AlreadyExists: the name is taken.
         """
+        if not self.kb_name:
+            raise NotFound("知识库名称不能为空，请重新填写知识库名称")
         self.context.embeddings.get(self.embed_model)
         options = self.context.split_options(None, None, None).as_dict()
         info = kb_info or f"关于{self.kb_name}的知识库"
@@ -181,13 +187,13 @@ class KBService(StoreHooks):
         return len(self.list_files())
 
     def add_doc(
-        self, kb_file: StoredFile, docs: Sequence[Chunk] = (), *, options: SplitOptions | None = None
+        self, kb_file: StoredFile, docs: Sequence[Chunk] | None = None, *, options: SplitOptions | None = None
     ) -> Iterator[Progress]:
         """Make a file's bytes, or the client's own chunks for it, searchable; yields progress. `catch_up` once
         after the last file: searches would do the same, and the first of them would have to wait for it."""
         generation = self.generation()
         chosen = options or SplitOptions.of(generation.options)
-        yield from self.context.pipeline.ingest(kb_file, generation, chosen, list(docs) or None)
+        yield from self.context.pipeline.ingest(kb_file, generation, chosen, docs)
 
     def delete_doc(self, kb_file: StoredFile, *, delete_content: bool = False) -> None:
         """Take a file out of the search, and off the server when `delete_content`; `settle` once afterwards."""
@@ -213,7 +219,7 @@ class KBService(StoreHooks):
         with self.context.db.read() as sql:
             found = chunk_rows.of_files(sql, generation.id, file_names)
         hits = [hit_of(chunk) for chunk in found]
-        return [hit for hit in hits if all(hit.metadata.get(key) == value for key, value in (metadata or {}).items())]
+        return [hit for hit in hits if _matches(hit, metadata or {})]
 
     def get_doc_by_ids(self, ids: Iterable[int]) -> list[Hit]:
         """Chunks with these ids, in the order of the ids; missing ones are left out."""
@@ -245,6 +251,7 @@ class KBService(StoreHooks):
                 chunk_rows.edit(sql, chunk_id, chunk.text, language(chunk.text), chunk.metadata, vectors[chunk_id])
             if gone := [chunk_id for chunk_id in docs if chunk_id not in edits]:
                 chunk_rows.remove(sql, gone)
+            _keep_edits(sql, present.values())
             kbs.bump(sql, kb.id, [(chunk_id, chunk_id) for chunk_id in docs])
         self.settle()
 
@@ -281,6 +288,7 @@ class KBService(StoreHooks):
         threshold = limit if score_threshold is None else score_threshold
         wanted = Wanted(top_k or settings.top_k, threshold, kind, gate=threshold <= settings.score_threshold)
         asked_with = self._found or self.kb()
+        query = query[:_LONGEST_QUESTION]
         question = Question.of(query, self._query_vector(asked_with.generation, query, required=kind != "keyword"))
         for _ in range(_TRIES):
             with self.context.db.read() as sql:
@@ -327,3 +335,21 @@ class KBService(StoreHooks):
         generation = self.generation()
         self.indexes.advance(generation)
         self.do_save(Space.of(generation), force=True)
+
+
+def _matches(hit: Hit, wanted: Mapping[str, Any]) -> bool:
+    """Whether a chunk has these values, in its own metadata or in its place in the source."""
+    shown = {**hit.metadata, "source": hit.file_name, "id": hit.id, "page": hit.page}
+    return all(shown.get(key) == value for key, value in wanted.items())
+
+
+def _keep_edits(sql: Connection, edited: Iterable[StoredChunk]) -> None:
+    """Chunks that people edited survive a rebuild as chunks that a client supplied do; a file that has lost all of
+    them is no longer searched."""
+    for document_id in {chunk.document_id for chunk in edited}:
+        info = files.document(sql, document_id)
+        if info is not None and info.chunk_count:
+            files.set_custom(sql, info.file_id, custom=True)
+        elif info is not None:
+            files.drop_documents(sql, [document_id])
+            files.retire(sql, info.file_id)
