@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ServerProcess
+from server.knowledge_base.backends.faiss_index import FaissIndex
+from server.knowledge_base.operations import service_of
+from server.runtime import Runtime
+from tests.conftest import ServerProcess, fake_settings
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -60,13 +62,10 @@ def test_doctor_finds_and_repairs(zhiku: Run, process: ServerProcess) -> None:
     source.write_text("first line\n\nsecond line")
     zhiku("kb", "add", "kb", str(source))
     assert zhiku("doctor").returncode == 0
-    from server.knowledge_base.backends.faiss_index import FaissIndex
-
-    path = next((process.folder / "data" / "index").rglob("vectors.faiss"), None)
-    if path is None:
-        shutil.rmtree(process.folder / "data" / "index")
-        assert "OK" in zhiku("doctor").stdout
-        path = next((process.folder / "data" / "index").rglob("vectors.faiss"))
+    runtime = Runtime.build(fake_settings(process.folder / "data"))
+    service_of("kb").save_vector_store()
+    runtime.service.context.close()
+    path = next((process.folder / "data" / "index").rglob("vectors.faiss"))
     index = FaissIndex.open(path)
     index.remove([(1, 1)])
     index.saved_version = -1

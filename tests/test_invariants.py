@@ -19,6 +19,7 @@ from fastapi.testclient import TestClient
 from configs import EmbeddingModelSettings, Settings
 from server.app import create_app
 from server.knowledge_base.doctor import examine
+from server.knowledge_base.factory import KBServiceFactory
 from server.runtime import Runtime
 from tests.conftest import Api, ServerProcess, fake_settings
 
@@ -105,6 +106,9 @@ def test_a_damaged_index_is_built_again(tmp_path: Path, damage: bytes | None) ->
             api.create(kb)
             api.upload(kb, {"f3.txt": text_of(3), "f7.txt": text_of(7)}, chunk_size=40, chunk_overlap=0)
         before = answers(api, "bad")
+        bad = KBServiceFactory.get_service_by_name("bad")
+        assert bad is not None
+        bad.save_vector_store()
     path = next(tmp_path.glob("index/kb1/*/vectors.faiss"))
     body = bytearray(path.read_bytes())
     body[-100] ^= 1

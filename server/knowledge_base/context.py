@@ -109,7 +109,7 @@ class KBContext:
             pipeline=Pipeline(db, store, embeddings),
             index_dir=root / "index",
             keyword_pool=CachePool(settings.cached_vs_num * 4),
-            vector_pool=CachePool(settings.cached_vs_num, lambda index: index.save()),
+            vector_pool=CachePool(settings.cached_vs_num, lambda index: index.save_if_large()),
             default_transform=default_transform,
         )
 

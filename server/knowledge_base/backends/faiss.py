@@ -11,9 +11,7 @@ from server.knowledge_base.context import Space
 from server.knowledge_base.service import KBService
 
 _SAVE_SHARE = 0.25
-_SAVE_LEAST = 20_000
-"""A snapshot is due when this share of the index is new: writing stays proportional to what came in. A small
-index is read from SQL in a fraction of a second and is saved when it is closed only."""
+"""A snapshot is due when this share of the index is new: writing stays proportional to what came in."""
 
 
 class FaissKBService(KBService):
@@ -75,5 +73,7 @@ class FaissKBService(KBService):
     def do_save(self, space: Space, *, force: bool = False) -> None:
         """Write a snapshot when enough is new."""
         with self._index(space) as index:
-            if force or index.count >= _SAVE_LEAST and index.unsaved >= _SAVE_SHARE * index.count:
+            if force:
                 index.save()
+            elif index.unsaved >= _SAVE_SHARE * index.count:
+                index.save_if_large()

@@ -20,6 +20,8 @@ from server.knowledge_base.cache import ReadWriteLock
 
 log = logging.getLogger(__name__)
 
+_SAVE_LEAST = 20_000
+"""Vectors that are read from SQL in a fraction of a second: no snapshot is worth its bytes."""
 _MAGIC = b"zhiku-faiss-1\n"
 
 
@@ -115,6 +117,11 @@ class FaissIndex:
             if self.index is None:
                 return np.empty(0, dtype=np.int64)
             return np.asarray(faiss.vector_to_array(self.index.id_map), dtype=np.int64).copy()
+
+    def save_if_large(self) -> None:
+        """Write a snapshot unless reading the vectors from SQL is as quick as reading it."""
+        if self.count >= _SAVE_LEAST:
+            self.save()
 
     def save(self) -> None:
         """Write a snapshot: temporary file, fsync, rename."""
