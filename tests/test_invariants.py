@@ -7,72 +7,15 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
-from configs import EmbeddingModelSettings, Settings
-from server.app import create_app
-from server.knowledge_base.doctor import examine
+from configs import EmbeddingModelSettings
 from server.knowledge_base.factory import KBServiceFactory
-from server.runtime import Runtime
-from tests.conftest import Api, ServerProcess, fake_settings
-
-SLOW = [EmbeddingModelSettings(name="fake", provider="fake", options={"dimension": 16, "delay": 0.01})]
-
-
-@contextmanager
-def running(settings: Settings) -> Iterator[Api]:
-    with TestClient(create_app(settings)) as client:
-        yield Api(client)
-
-
-def text_of(number: int, version: int = 1, lines: int = 12) -> str:
-    return "\n\n".join(f"file{number} v{version} line{line} 水泵{number}" for line in range(lines))
-
-
-def wait_until_idle(api: Api, patience: float = 60) -> None:
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        jobs = api.http.get("/health").json()["jobs"]
-        if not {"queued", "running"} & jobs.keys():
-            return
-        time.sleep(0.1)
-    raise AssertionError(jobs)
-
-
-def check_indexes(settings: Settings) -> None:
-    """Every index holds just what SQL says."""
-    runtime = Runtime.build(settings)
-    try:
-        findings = list(examine(runtime.service.context, repair=False))
-    finally:
-        runtime.service.context.close()
-    assert findings
-    assert [finding.text for finding in findings if not finding.healthy] == []
-
-
-def answers(api: Api, kb: str) -> list[list[tuple[str, float]]]:
-    """What a set of searches finds, in order, with scores."""
-    queries = ["file3 line5", "水泵7", "v1 line2", "nothing of it"]
-    kinds = ["hybrid", "similarity", "keyword"]
-    return [
-        [
-            (hit["page_content"], hit["score"])
-            for hit in api.search(kb, query, top_k=8, score_threshold=4, search_type=kind)
-        ]
-        for query in queries
-        for kind in kinds
-    ]
-
-
-def texts_of(api: Api, name: str) -> list[str]:
-    return [hit["page_content"] for hit in api.search("kb", "", file_name=name)]
+from tests.conftest import Api, fake_settings
+from tests.crash_kit import SLOW, answers, check_indexes, running, text_of, wait_until_idle
 
 
 def test_indexes_are_caches(tmp_path: Path) -> None:
@@ -124,7 +67,7 @@ def test_a_damaged_index_is_built_again(tmp_path: Path, damage: bytes | None) ->
 def test_a_slow_knowledge_base_stalls_no_other(tmp_path: Path) -> None:
     models = [
         EmbeddingModelSettings(name="fake", provider="fake", options={"dimension": 16}),
-        EmbeddingModelSettings(name="stuck", provider="fake", options={"dimension": 16, "delay": 2.0}),
+        EmbeddingModelSettings(name="stuck", provider="fake", options={"dimension": 16, "delay": 6.0}),
     ]
     with running(fake_settings(tmp_path, embedding_models=models)) as api:
         api.create("slow", embed_model="stuck")
@@ -133,7 +76,7 @@ def test_a_slow_knowledge_base_stalls_no_other(tmp_path: Path) -> None:
         began = time.monotonic()
         assert api.upload("quick", {"q.txt": "quick text"})["data"]["failed_files"] == {}
         assert api.texts("quick", "quick") == ["quick text"]
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 6.0  # not even for one passage of the other
         ids = [job["id"] for job in api.http.get("/jobs").json() if job["knowledge_base_name"] == "slow"]
         for number in ids:
             api.post(f"/jobs/{number}/cancel")
@@ -256,58 +199,6 @@ def test_uploading_twice_is_uploading_once(tmp_path: Path) -> None:
         assert len(listed) == len(set(listed))
         found = api.texts("kb", "line")
         assert sorted(found) == sorted(listed)
-
-
-@pytest.mark.slow
-def test_kill_at_many_points_of_an_ingest(process: ServerProcess) -> None:
-    process.write(embedding_models=SLOW)
-    api = process.start().api()
-    api.create("kb")
-    acknowledged = {f"f{n}.txt": text_of(n) for n in range(12)}
-    api.upload("kb", acknowledged, chunk_size=40, chunk_overlap=0, wait="false")
-    for pause in (0.02, 0.1, 0.2, 0.3, 0.35, 0.5, 0.6):
-        time.sleep(pause)
-        process.kill()
-        api = process.start().api()
-    wait_until_idle(api)
-    assert sorted(api.files("kb")) == sorted(acknowledged)
-    details = api.details("kb")
-    assert {item["state"] for item in details.values()} == {"ready"}
-    assert len(api.texts("kb", "line", top_k=1000)) == sum(item["docs_count"] for item in details.values())
-    assert [sorted(word for text in texts_of(api, name) for word in text.split()) for name in acknowledged] == [
-        sorted(text.split()) for text in acknowledged.values()
-    ]
-    before = answers(api, "kb")
-    process.kill()
-    check_indexes(fake_settings(process.folder / "data", embedding_models=SLOW))
-    assert answers(process.start().api(), "kb") == before
-
-
-@pytest.mark.slow
-def test_kill_at_many_points_of_a_rebuild(process: ServerProcess) -> None:
-    process.write(embedding_models=SLOW)
-    api = process.start().api()
-    api.create("kb")
-    api.upload("kb", {f"f{n}.txt": text_of(n) for n in range(8)}, chunk_size=40, chunk_overlap=0)
-    before = answers(api, "kb")
-    body: dict[str, Any] = {"knowledge_base_name": "kb", "chunk_size": 80, "chunk_overlap": 0}
-    with api.http.stream("POST", "/knowledge_base/recreate_vector_store", json=body) as response:
-        next(response.iter_raw())  # the client leaves after the first event
-    for pause in (0.05, 0.15, 0.3, 0.4):
-        now = answers(api, "kb")
-        job = api.http.get("/jobs").json()[0]
-        if job["finished"] < job["total"]:  # the swap comes after the last file
-            assert now == before
-        time.sleep(pause)
-        process.kill()
-        api = process.start().api()
-    wait_until_idle(api)
-    assert api.http.get("/jobs").json()[0]["state"] == "done"
-    assert max(item["docs_count"] for item in api.details("kb").values()) < 6
-    assert len(api.files("kb")) == 8
-    process.stop()
-    check_indexes(fake_settings(process.folder / "data", embedding_models=SLOW))
-    assert [path.name for path in (process.folder / "data" / "index" / "kb1").iterdir()] == ["g2"]
 
 
 def test_a_rebuild_keeps_store_and_model_unless_told_otherwise(api: Api) -> None:
