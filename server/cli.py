@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from configs import Settings
-from server.errors import ZhikuError
+from server.errors import ConfigurationError, ZhikuError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Zhiku 知库: files in, cited answers out.")
 kb_app = typer.Typer(no_args_is_help=True, help="Knowledge bases. 知识库管理。")
@@ -85,7 +87,10 @@ def serve(
 
     settings = _settings(data_dir, host=host, port=port)
     check(settings)
+    _require_port(settings)
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("alembic", "faiss", "httpx", "httpx2"):  # they tell what only their developers need
+        logging.getLogger(noisy).setLevel(logging.ERROR)
     if samples:
         _load_samples(settings)
     _greet(settings)
@@ -97,6 +102,19 @@ def serve(
         access_log=settings.log_level == "DEBUG",
         timeout_graceful_shutdown=5,
     )
+
+
+def _require_port(settings: Settings) -> None:
+    """Say that the port is taken before anything else is said."""
+    with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            raise ConfigurationError(
+                f"无法监听 / cannot listen on {settings.host}:{settings.port} ({error.strerror})，"
+                f"请换一个端口 / choose another one: zhiku serve --port 7862, make run PORT=7862"
+            ) from None
 
 
 def _greet(settings: Settings) -> None:
@@ -125,7 +143,7 @@ def _load_samples(settings: Settings) -> None:
     try:
         name = settings.default_knowledge_base
         _ensure_kb(name, None, None)
-        _ingest(runtime, name, [folder], override=False)
+        _ingest(runtime, name, _found([folder]), override=False)
         mark.touch()
     finally:
         runtime.service.context.close()
@@ -156,14 +174,14 @@ def _hidden(name: Path) -> bool:
     return any(part.startswith((".", "~$")) for part in name.parts) or name.name in ("Thumbs.db", "desktop.ini")
 
 
-def _ingest(runtime: Any, name: str, paths: Sequence[Path], *, override: bool) -> dict[str, str]:
+def _ingest(runtime: Any, name: str, found: Sequence[tuple[str, Path]], *, override: bool) -> dict[str, str]:
     """Upload and ingest with a progress bar; returns the reasons of files that failed."""
     from server.knowledge_base.operations import Outcome, Upload
 
     service = runtime.service
     options = service.context.split_options(None, None, None)
     outcome = Outcome()
-    for label, path in _found(paths):
+    for label, path in found:
         with path.open("rb") as stream:
             one = service.operations.upload(name, [Upload(label, stream)], options, override=override)
         outcome.jobs |= one.jobs
@@ -241,10 +259,42 @@ def kb_add(
     override: Annotated[bool, typer.Option(help="replace files of the same name")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Add files or folders; the knowledge base is made when there is none. 添加文件。"""
+    """Add files or folders; the knowledge base is made when there is none. 添加文件或文件夹；没有该知识库时会新建。"""
     with _runtime(data_dir) as runtime:
         _ensure_kb(name, None, None)
-        failed = _ingest(runtime, name, paths, override=override)
+        found = _found(paths)
+        there = _unchanged(runtime, name, found)
+        fresh = [(label, path) for label, path in found if label not in there]
+        failed = _ingest(runtime, name, fresh, override=override)
+    for file, reason in failed.items():
+        hint = " (--override 可替换 / replaces it)" if "已存在" in reason else ""
+        errors.print(f"{file}: {reason}{hint}", markup=False, style="red")
+    console.print(
+        f"新增 / added: {len(fresh) - len(failed)}，未变 / unchanged: {len(there)}，失败 / failed: {len(failed)}"
+    )
+    raise typer.Exit(1 if failed else 0)
+
+
+def _unchanged(runtime: Any, name: str, found: Sequence[tuple[str, Path]]) -> set[str]:
+    """Names of files that the knowledge base holds with the same bytes, ready to be found."""
+    from server.db import files
+    from server.knowledge_base.operations import service_of
+
+    kb = service_of(name).kb()
+    with runtime.service.context.db.read() as sql:
+        known = {file.name: file.sha256 for file in files.list_all(sql, kb.id) if file.state == "ready"}
+    return {label for label, path in found if known.get(label) == hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+@kb_app.command("remove")
+def kb_remove(
+    name: Annotated[str, typer.Argument(help="知识库 / the knowledge base")],
+    file_names: Annotated[list[str], typer.Argument(help="文件名 / names as kb add gave them")],
+    data_dir: DataDir = None,
+) -> None:
+    """Delete files for good. 彻底删除文件。"""
+    with _runtime(data_dir) as runtime:
+        failed = runtime.service.operations.delete(name, file_names, delete_content=True)
     for file, reason in failed.items():
         errors.print(f"{file}: {reason}", markup=False, style="red")
     raise typer.Exit(1 if failed else 0)
@@ -252,13 +302,13 @@ def kb_add(
 
 @kb_app.command("search")
 def kb_search(
-    name: str,
-    query: str,
+    name: Annotated[str, typer.Argument(help="知识库 / the knowledge base")],
+    query: Annotated[str, typer.Argument(help="问题或关键词 / a question or keywords")],
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="most hits")] = 3,
     search_type: Annotated[str, typer.Option(help="hybrid, similarity or keyword")] = "hybrid",
     data_dir: DataDir = None,
 ) -> None:
-    """Search a knowledge base. 搜索。"""
+    """Search a knowledge base, without a language model. 搜索知识库（不使用语言模型）。"""
     from server.knowledge_base.operations import service_of
 
     with _runtime(data_dir):

@@ -113,3 +113,14 @@ def sweep(context: KBContext) -> None:
     for kb in present:
         context.files.sweep(kb.id, known[kb.id])
         drop_orphans(context, kb.id)
+        _sweep_generations(context, kb.id)
+
+
+def _sweep_generations(context: KBContext, kb_id: int) -> None:
+    folder = context.directory(kb_id)
+    present = list(folder.iterdir()) if folder.is_dir() else []
+    with context.db.read() as sql:  # after the look at the folders, as above
+        known = {context.directory(kb_id, number) for number in kbs.list_generation_ids(sql, kb_id)}
+    for path in present:
+        if path not in known:
+            shutil.rmtree(path, ignore_errors=True)

@@ -52,7 +52,8 @@ async def knowledge_base_chat(body: KnowledgeBaseChat, request: Request, service
         except ZhikuError as error:
             yield {"code": error.code, "msg": error.message}
             return
-        async for event in service.chat.answer(asked, kb_service.kb_name, hits, service.public_url(request)):
+        base, nearness = service.public_url(request), kb_service.closeness
+        async for event in service.chat.answer(asked, kb_service.kb_name, hits, base, nearness):
             for part in _fitting(event):
                 yield part
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,6 +26,8 @@ from server.retrieval.analysis import language
 log = logging.getLogger(__name__)
 
 Event = dict[str, Any]
+Closeness = Callable[[str, Sequence[str]], Sequence[float]]
+"""How near each of some texts is to a question, for quotations in another language than the question's."""
 NO_HITS = "<span style='color:red'>未找到相关文档,该回答为大模型自身能力解答！</span>"
 """What the old web page shows when no passage was found and the model answers by itself."""
 NOTHING_FOUND = "<span style='color:red'>未找到相关文档 / no relevant documents found</span>"
@@ -84,14 +87,16 @@ class ChatService:
 
     # ---- a knowledge base's passages
 
-    async def answer(self, request: Request, kb_name: str, hits: Sequence[Hit], base_url: str) -> AsyncGenerator[Event]:
+    async def answer(
+        self, request: Request, kb_name: str, hits: Sequence[Hit], base_url: str, closeness: Closeness | None = None
+    ) -> AsyncGenerator[Event]:
         """Events of a question to a knowledge base: the answer, then its sources; an error ends the stream."""
         used = self._used_hits(request, hits)
         docs = [source_line(number, hit, kb_name, base_url) for number, hit in enumerate(used, start=1)]
         docs = docs or [NOTHING_FOUND if self._model_name(request) == EXTRACTIVE else NO_HITS]
         try:
             whole: list[str] = []
-            async with aclosing(self._texts(request, used)) as texts:
+            async with aclosing(self._texts(request, used, closeness)) as texts:
                 async for text in texts:
                     if request.stream:
                         yield {"answer": text}
@@ -120,10 +125,10 @@ class ChatService:
     def _budget(self, model: ChatModel, request: Request) -> int:
         return model.settings.context_size - (request.max_tokens or model.settings.max_output_tokens) - 50
 
-    async def _texts(self, request: Request, hits: Sequence[Hit]) -> AsyncGenerator[str]:
+    async def _texts(self, request: Request, hits: Sequence[Hit], closeness: Closeness | None) -> AsyncGenerator[str]:
         """The answer's text as it comes, from the model or, when there is none, from the passages."""
         if self._model_name(request) == EXTRACTIVE:
-            async for text in self._quote(request, hits):
+            async for text in self._quote(request, hits, closeness):
                 yield text
             return
         begun = False
@@ -136,7 +141,7 @@ class ChatService:
             if begun or not self._settings.extractive_fallback:
                 raise
             log.warning("answering by quotation, the model failed: %s", error.message)
-            async for text in self._quote(request, hits):
+            async for text in self._quote(request, hits, closeness):
                 yield text
 
     def _question(self, request: Request, hits: Sequence[Hit]) -> str:
@@ -154,8 +159,9 @@ class ChatService:
             async for text in texts:
                 yield text
 
-    async def _quote(self, request: Request, hits: Sequence[Hit]) -> AsyncGenerator[str]:
-        pieces = await asyncio.to_thread(lambda: list(extractive.answer(request.query, hits)))
+    async def _quote(self, request: Request, hits: Sequence[Hit], closeness: Closeness | None) -> AsyncGenerator[str]:
+        answer = partial(extractive.answer, request.query, hits, closeness=closeness)
+        pieces = await asyncio.to_thread(lambda: list(answer()))
         for piece in pieces:
             yield piece
 

@@ -76,4 +76,5 @@ def _files(context: KBContext, kb: KnowledgeBase) -> Iterator[Finding]:
                 False, f"{kb.name}: {file.name}: 原文件丢失，请重新上传 / the file's bytes are lost, upload it again"
             )
         elif file.state in ("failed", "partial"):
-            yield Finding(False, f"{kb.name}: {file.name}: {file.state}: {file.reason}")
+            remedy = "重新上传，或 / upload it again, or: zhiku kb remove"
+            yield Finding(False, f"{kb.name}: {file.name}: {file.state}: {file.reason} ({remedy})")

@@ -303,6 +303,17 @@ class KBService(StoreHooks):
                     continue
         raise Busy("索引正在更新，请重试 / the index is changing too fast, try again")
 
+    def closeness(self, query: str, texts: Sequence[str]) -> list[float]:
+        """How near each of these texts is to a question, as the cosine of their vectors; nothing is stored."""
+        generation = self.generation()
+        raw = self._query_vector(generation, query, required=True)
+        if raw is None or not texts:
+            return [0.0] * len(texts)
+        transform = self.indexes.transform(generation)
+        vectors = embed_checked(self.context.embeddings.get(generation.embed_model), generation, texts)
+        passages = transform.apply_passages(np.nan_to_num(vectors), [language(text) for text in texts])
+        return [float(cosine) for cosine in passages @ transform.apply_query(raw, language(query))]
+
     def _again(self, kb: KnowledgeBase) -> KBService:
         """The same service for a knowledge base that was rebuilt with another model meanwhile."""
         return type(self)(kb.name, kb.generation.embed_model, context=self.context, found=kb)

@@ -240,7 +240,7 @@ class ChatModels:
             ConfigurationError: no such model is configured.
         """
         if name not in self._models:
-            known = ", ".join(self.names) or "-"
+            known = ", ".join(self.names) or "无 / none"
             raise ConfigurationError(
                 f"未配置模型 {name}，已配置：{known}（见 configs/model.yaml）/ "
                 f"model {name} is not configured, there are: {known} (see configs/model.yaml)"
