@@ -8,8 +8,9 @@ a constant changes that by less than a hundredth.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import log
@@ -17,6 +18,9 @@ from pathlib import PurePosixPath
 
 from server.domain import Hit
 from server.retrieval.analysis import language, query_terms, terms
+
+Closeness = Callable[[str, Sequence[str]], Sequence[float]]
+"""How near each of the sentences is to the question in meaning: cosines, so a higher number is nearer."""
 
 NOTICE = {
     "zh": "（未使用语言模型：以下是从知识库中摘录的原文。）",
@@ -44,9 +48,14 @@ _PREVIOUS = 0.35  # the words stand in the sentence before it
 _CHARACTERS = 0.2  # it shares the question's Chinese characters, though perhaps in other words
 _KIND = 0.2  # it names a number, a date, a place … where the question asks for one
 _RANK = 0.35  # it is in the first hit; half as much in the second, a third in the third
+_NEAREST = 0.8  # it is in another language than the question, and the nearest in meaning
 _HEADING = -1.0
+_CODE = -1.0
+_ECHO = -1.5  # it only repeats the question
 _NOTHING_NEW = -0.5  # it says no more than the question
 _NEW_WORDS = 3
+_LEAST_SPREAD = 0.05  # cosines closer together than this say little
+_MOST_COMPARED = 24  # sentences in another language whose meaning is compared
 _ENOUGH = 0.6  # a further sentence needs this share of the best one's score
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff"
@@ -63,6 +72,14 @@ _LONGEST_ABBREVIATION = 12
 _STRUCTURE = re.compile(
     r"\s*(?:#{1,6}\s|[-*+•·‣]\s|\d{1,3}[.)、．]|[（(]?[一二三四五六七八九十\d]{1,3}[)）、]|\||>|```|~~~|$)"
 )
+_FENCE = re.compile(r"\s*(?:```|~~~)[^`\n]*$")
+_UNDER_HEADER = re.compile(r"\s*\|[\s:|-]*-[\s:|-]*$")
+_CODE_LINE = re.compile(
+    r"\s*`*(?:\$\s+\S|(?:curl|wget|sudo|pip3?|npm|npx|git|docker|kubectl|apt(?:-get)?)\s+\S|(?:export\s+)?[A-Z_]{2,}=\S|"
+    r"(?:import|from)\s+[\w.]+(?:\s+import\s.*)?$|(?:def|class)\s+\w+.*:$|[\w.]+\(.*\);?$|[{}\]])|"
+    r".*(?:\{\s*\"[\w-]+\"\s*:|[{}]\s*$)"
+)
+_ASKING = re.compile(r"[?？]|什么|哪|谁|多少|如何|怎|\b(?:what|which|who\w*|how|when|where|why)\b", re.IGNORECASE)
 _GAP = re.compile(r"[；;，,、]\s*|\s+")
 _LEANING = re.compile(
     r"(?:It|He|She|They|This|That|These|Those|Its|His|Her|Their|Such|Both|However)\b|"
@@ -71,60 +88,50 @@ _LEANING = re.compile(
 _PIECE = re.compile(r"\s*[!-\u02ff]+\s*|[^!-\u02ff]{1,6}")
 
 _COUNTED = "[个人名位只种次座条岁天元米篇部支所家场届倍成分]"
-_KINDS = tuple(
-    (re.compile(asked, re.IGNORECASE), re.compile(given))
-    for asked, given in (
-        (
-            r"\bhow (?:many|much|long|old|far|tall|large|big|often|high|deep|fast)\b|"
-            rf"\bwhat (?:percent|number|amount|age)|多[少大高长久远重]|几{_COUNTED}|第几",
-            r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|[mb]illion|"
-            rf"half|once|twice)\b|(?!十分[^之])[一二两三四五六七八九十百千万亿半数]{_COUNTED}",
-        ),
-        (
-            r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century)|什么时[候间]|"
-            r"[何几哪]一?[年天月日]|何时|年份|日期",
-            r"\b1\d{3}\b|\b20\d\d\b|\b(?:January|February|March|April|May|June|July|August|September|October|"
-            r"November|December)\b|\bcentur|\d+\s*[年月日]|世纪|年间|时期|[一二三四五六七八九十]月",
-        ),
-        (
-            r"\bwhere\b|\b(?:what|which) (?:city|country|state|place|region)|哪[里儿]|何[处地]|什么地方|"
-            r"哪[个一]?[省市国县地城洲]",
-            r"\b(?:in|at|near|from|to|of|on)\s+(?:the\s+)?[A-Z]|位于|地处|[省市县区州镇村岛山]",
-        ),
-        (
-            r"\bwho(?:m|se)?\b|谁|何人|哪位|什么人|哪[一]?个人",
-            r"(?<=[a-z,] )[A-Z][a-z]+ [A-Z][a-z]+|·|[总王皇]|先生|教授",
-        ),
-        (
-            r"\bwhy\b|\breasons?\b|为什么|为何|原因|怎么会",
-            r"\b(?:because|due to|since|in order to|as a result)\b|因为|由于|因此|所以|为了|原因|导致|故",
-        ),
-    )
+_KINDS = (
+    r"\bhow (?:many|much|long|old|far|tall|large|big|often|high|deep|fast)\b|"
+    rf"\bwhat (?:percent|number|amount|age)|多[少大高长久远重]|几{_COUNTED}|第几",
+    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|[mb]illion|"
+    rf"half|once|twice)\b|(?!十分[^之])[一二两三四五六七八九十百千万亿半数]{_COUNTED}",
+    r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century)|什么时[候间]|"
+    r"[何几哪]一?[年天月日]|何时|年份|日期",
+    r"\b1\d{3}\b|\b20\d\d\b|\b(?:January|February|March|April|May|June|July|August|September|October|"
+    r"November|December)\b|\bcentur|\d+\s*[年月日]|世纪|年间|时期|[一二三四五六七八九十]月",
+    r"\bwhere\b|\b(?:what|which) (?:city|country|state|place|region)|哪[里儿]|何[处地]|什么地方|"
+    r"哪[个一]?[省市国县地城洲]",
+    r"\b(?:in|at|near|from|to|of|on)\s+(?:the\s+)?[A-Z]|位于|地处|[省市县区州镇村岛山]",
+    r"\bwho(?:m|se)?\b|谁|何人|哪位|什么人|哪[一]?个人",
+    r"(?<=[a-z,] )[A-Z][a-z]+ [A-Z][a-z]+|·|[总王皇]|先生|教授",
+    r"\bwhy\b|\breasons?\b|为什么|为何|原因|怎么会",
+    r"\b(?:because|due to|since|in order to|as a result)\b|因为|由于|因此|所以|为了|原因|导致|故",
 )
-"""What a question asks for, and what a sentence has that may be it."""
+"""In turn what a question asks for, and what a sentence has that may be it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
     """A verbatim piece of the hit with this number, counted from 1.
 
-    `begun` and `unfinished` tell that it leaves out the beginning or the end of a sentence.
+    `begun` and `unfinished` tell that it leaves out a sentence's beginning or end; `header` is its table's first row.
     """
 
     number: int
     text: str
     begun: bool = False
     unfinished: bool = False
+    header: str = ""
 
     def __str__(self) -> str:
-        return f"{'…' if self.begun else ''}{self.text}{'…' if self.unfinished else ''} [{self.number}]"
+        text = f"{'…' if self.begun else ''}{self.text}{'…' if self.unfinished else ''} [{self.number}]"
+        return f"{self.header}\n{text}" if self.header else text
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A sentence, or a part of a long one, at its place in the text of a hit.
 
-    `subject` holds the search terms of what stands above it.
+    `subject` holds the search terms of what stands above it, `words` those of its table's header too.
+    `block` tells what lies between the same fences.
     """
 
     number: int
@@ -136,12 +143,15 @@ class _Piece:
     heading: bool
     begun: bool
     unfinished: bool
+    code: bool
+    header: str
+    block: int
 
 
-def answer(question: str, hits: Sequence[Hit]) -> Iterator[str]:
+def answer(question: str, hits: Sequence[Hit], *, closeness: Closeness | None = None) -> Iterator[str]:
     """The answer in pieces, as a model would stream it."""
     code = "zh" if language(question) == "zh" else "en"
-    found = quotes(question, hits)
+    found = quotes(question, hits, closeness=closeness)
     if not found:
         yield NOTHING[code]
         return
@@ -151,19 +161,23 @@ def answer(question: str, hits: Sequence[Hit]) -> Iterator[str]:
     yield from _PIECE.findall(str(found[-1]))
 
 
-def quotes(question: str, hits: Sequence[Hit]) -> list[Quote]:
-    """What answers the question best, hit by hit beginning with the best; empty when the hits hold no words."""
+def quotes(question: str, hits: Sequence[Hit], *, closeness: Closeness | None = None) -> list[Quote]:
+    """What answers the question best, hit by hit beginning with the best; empty when the hits hold no words.
+
+    `closeness` finds what fits in hits of another language than the question's, where words do not overlap.
+    """
     pieces = [piece for number, hit in enumerate(hits, start=1) for piece in _pieces_of(number, hit)]
     if not pieces:
         return []
-    chosen = _best(pieces, _scores(question, pieces))
+    scores = _scores(question, pieces)
+    for at, near in _nearness(question, hits, pieces, closeness).items() if closeness else ():
+        scores[at] += near
+    chosen = _best(pieces, scores)
     numbers = list(dict.fromkeys(pieces[at].number for at in chosen))
     wanted = {near for at in chosen for near in _understandable(pieces, at)}
     order = sorted(wanted, key=lambda at: (numbers.index(pieces[at].number), at))
-    return [_quote(hits, run) for run in _runs(pieces, order)]
-
-
-# ---- choosing
+    runs = [(run[0], run[-1]) for run in _runs(pieces, order)]
+    return [Quote(a.number, hits[a.number - 1].text[a.start : z.end], a.begun, z.unfinished, a.header) for a, z in runs]
 
 
 class _Weights:
@@ -187,35 +201,61 @@ def _scores(question: str, pieces: Sequence[_Piece]) -> list[float]:
     asked = query_terms(question)
     words = _Weights(asked, [piece.words | piece.subject for piece in pieces])
     characters = _Weights(re.findall(f"[{_HAN}]", "".join(asked)), [piece.text for piece in pieces])
-    given = [pattern for trigger, pattern in _KINDS if trigger.search(question)]
+    kinds = zip(_KINDS[::2], _KINDS[1::2], strict=True)
+    given = [pattern for asking, pattern in kinds if re.search(asking, question, re.IGNORECASE)]
+    echoes = [_is_echo(question, piece) for piece in pieces]
     scores = []
-    for previous, piece in zip([None, *pieces], pieces, strict=False):
+    for at, piece in enumerate(pieces):
         above = piece.subject - piece.words
         score = words.share(piece.words) + _SUBJECT * words.share(above) + _CHARACTERS * characters.share(piece.text)
-        if previous is not None and previous.number == piece.number:
-            score += _PREVIOUS * words.share(previous.words - piece.words - above)
-        if _names_new(given, piece.text, question):
-            score += _KIND
+        if at and pieces[at - 1].number == piece.number and not (pieces[at - 1].code or piece.header):
+            part = 1.0 if echoes[at - 1] else _PREVIOUS  # what follows the question itself is its answer
+            score += part * words.share(pieces[at - 1].words - piece.words - above)
+        if any(match[0] not in question for pattern in given for match in re.finditer(pattern, piece.text)):
+            score += _KIND  # what it names is not in the question already
         if len(piece.words.difference(asked)) < _NEW_WORDS:
             score += _NOTHING_NEW
-        scores.append(score + _RANK / piece.number + (_HEADING if piece.heading else 0.0))
+        score += _HEADING * piece.heading + _CODE * piece.code + _ECHO * echoes[at]
+        scores.append(score + _RANK / piece.number)
     return scores
 
 
-def _names_new(patterns: Iterable[re.Pattern[str]], text: str, question: str) -> bool:
-    """Whether a text has something of the kind that the question asks for and does not name itself."""
-    return any(match[0] not in question for pattern in patterns for match in pattern.finditer(text))
+def _is_echo(question: str, piece: _Piece) -> bool:
+    """Whether a piece repeats (nearly) the whole question and, unless it is code, says nothing after it."""
+    asked, text = _plain(question), _plain(piece.text)
+    size = -(-len(asked) * 9 // 10)
+    if size < 4 or not _ASKING.search(piece.text):
+        return False
+    found = (text.rfind(asked[start : start + size]) for start in range(len(asked) - size + 1))
+    return any(at >= 0 and (piece.code or len(text) - at <= len(asked)) for at in found)
+
+
+def _plain(text: str) -> str:
+    """The letters and digits alone."""
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _nearness(question: str, hits: Sequence[Hit], pieces: Sequence[_Piece], closeness: Closeness) -> dict[int, float]:
+    """What the pieces in another language than the question's earn for their meaning, by their places."""
+    known = {language(question), "other"}
+    foreign = {number for number, hit in enumerate(hits, start=1) if language(hit.text) not in known}
+    places = [at for at, it in enumerate(pieces) if it.number in foreign and not (it.code or it.heading)]
+    del places[_MOST_COMPARED if len(known) > 1 else 0 :]
+    if not places:
+        return {}
+    near = closeness(question, [f"{pieces[at].header}\n{pieces[at].text}".strip() for at in places])
+    spread = max(max(near) - min(near), _LEAST_SPREAD)
+    return {at: _NEAREST * (1.0 - (max(near) - one) / spread) for at, one in zip(places, near, strict=True)}
 
 
 def _best(pieces: Sequence[_Piece], scores: Sequence[float]) -> list[int]:
-    """Places of the chosen pieces, best first; neighbouring hits may share sentences, which count once."""
+    """Places of the chosen pieces, best first, of a table one row; sentences that hits share count once."""
     order = sorted(range(len(pieces)), key=lambda at: -scores[at])
     least = scores[order[0]] - (1.0 - _ENOUGH) * abs(scores[order[0]])
     chosen: dict[str, int] = {}
     for at in takewhile(lambda at: scores[at] >= least, order):
-        if len(chosen) == MOST:
-            break
-        chosen.setdefault(pieces[at].text, at)
+        if len(chosen) < MOST:
+            chosen.setdefault(pieces[at].header or pieces[at].text, at)
     return list(chosen.values())
 
 
@@ -226,12 +266,16 @@ def _understandable(pieces: Sequence[_Piece], at: int) -> range:
     if _LEANING.match(piece.text) and at and _together(pieces[at - 1], piece) and not pieces[at - 1].heading:
         first -= 1
     if piece.text.endswith((":", "：")):
-        while last + 1 < len(pieces) and _together(pieces[first], pieces[last + 1]):
+        while last + 1 < len(pieces) and _near(pieces[first], pieces[last + 1]) and not pieces[last + 1].header:
             last += 1
     return range(first, last + 1)
 
 
 def _together(left: _Piece, right: _Piece) -> bool:
+    return _near(left, right) and left.block == right.block and not (left.header or right.header)
+
+
+def _near(left: _Piece, right: _Piece) -> bool:
     return left.number == right.number and right.end - left.start <= LONGEST
 
 
@@ -248,26 +292,39 @@ def _runs(pieces: Sequence[_Piece], order: Iterable[int]) -> list[list[_Piece]]:
     return runs
 
 
-def _quote(hits: Sequence[Hit], run: Sequence[_Piece]) -> Quote:
-    first, last = run[0], run[-1]
-    text = hits[first.number - 1].text[first.start : last.end]
-    return Quote(first.number, text, first.begun, last.unfinished)
-
-
-# ---- sentences
-
-
 def _pieces_of(number: int, hit: Hit) -> Iterator[_Piece]:
     """The pieces of a hit that hold words, in reading order."""
     subject = frozenset(terms(" ".join([PurePosixPath(hit.file_name).stem, *hit.headings])))
-    for start, end in _paragraphs(hit.text):
-        heading = _is_heading(hit.text[start:end]) and end < len(hit.text)
-        for left, right in _sentences(hit.text, start, end):
+    for start, end, code, header, block in _lines(hit.text):
+        whole, above = code or bool(header), frozenset(terms(header))
+        heading = not whole and _is_heading(hit.text[start:end]) and end < len(hit.text)
+        for left, right in [(start, end)] if whole else _sentences(hit.text, start, end):
             for lo, hi, begun, unfinished in _parts(hit.text, left, right):
                 text = hit.text[lo:hi]
                 if words := frozenset(terms(text)):
-                    yield _Piece(number, lo, hi, text, words, subject, heading, begun, unfinished)
+                    place = number, lo, hi, text, words | above, subject, heading, begun, unfinished
+                    yield _Piece(*place, code, header, block)
                     subject = subject | words if heading else subject
+
+
+def _lines(text: str) -> Iterator[tuple[int, int, bool, str, int]]:
+    """(start, end, is code, header of its table, block) of all but fences around code and headers of tables."""
+    spans = list(_paragraphs(text))
+    marks = [text[start:end].strip("`~ ") for start, end in spans if _FENCE.match(text[start:end])]
+    fenced = next((at for at, mark in enumerate(marks) if mark), 0) % 2 == 1  # it begins inside a fence
+    header, block = "", 0
+    for (start, end), (lo, hi) in zip(spans, [*spans[1:], (0, 0)], strict=False):
+        line = text[start:end]
+        under = bool(_UNDER_HEADER.match(line))
+        if _FENCE.match(line):
+            fenced, header, block = not fenced, "", block + 1
+        elif fenced or not line.lstrip().startswith("|"):
+            header = ""
+            yield start, end, fenced or bool(_CODE_LINE.match(line)), "", block
+        elif under or _UNDER_HEADER.match(text[lo:hi]):
+            header, block = header if under else line.strip(), block + 1
+        else:
+            yield start, end, False, header, block
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
@@ -282,7 +339,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 def _is_wrapped(line: str, following: str) -> bool:
     """Whether the sentence goes on in the following line."""
-    if _ENDED.search(line) or _STRUCTURE.match(following) or line.lstrip()[:1] in ("#", "|"):
+    if _ENDED.search(line) or _STRUCTURE.match(following) or _FENCE.match(line) or line.lstrip()[:1] in ("#", "|"):
         return False
     if language(line) == "zh":  # a title may be long too, but hardly has a comma
         return len(line) >= 20 and bool(re.search("[，。、；]", line))
@@ -315,15 +372,12 @@ def _is_end(text: str, start: int, stop: re.Match[str], following: str) -> bool:
     if stop[0][0] in "。！？":
         return True
     before = text[max(start, stop.start() - _LONGEST_ABBREVIATION) : stop.start()]
-    if stop[0][0] == "." and (_ABBREVIATION.search(before) or _is_item_number(text[start : stop.start()][:8])):
+    numbers_item = text[start : stop.start()][:8].strip(" \t-*(（").isdecimal()
+    if stop[0][0] == "." and (numbers_item or _ABBREVIATION.search(before)):
         return False
     if not following or following[0].isspace():
         return not following.strip()[:1].islower()
     return re.fullmatch(f"[{_HAN}]{{2}}", before[-1:] + following[0]) is not None
-
-
-def _is_item_number(text: str) -> bool:
-    return text.strip(" \t-*(（").isdecimal()
 
 
 def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool, bool]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -301,3 +302,72 @@ def test_every_quotation_is_verbatim_short_and_rightly_marked(question: str, tex
         "\n\n".join([notice, *map(str, found)]) for notice in NOTICE.values()
     ]
     assert bool(found) == (whole not in NOTHING.values())
+
+
+# ---- code, tables and other languages
+
+ASKED = "需要什么版本的 Python？"
+NEEDED = "需要 Python 3.11 以上和 `make`。"
+CURL = """curl -s localhost:7861/chat -d '{"query": "需要什么版本的 Python？"}'"""
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        f"提问如下\n\n```sh\n{CURL}\n```\n",
+        CURL,
+        "用户说：需要什么版本的 Python？",
+        f"{CURL}\n```\n\n```sh\nmake run\n```",
+    ],
+)
+def test_code_and_echoes_of_the_question_do_not_win_against_prose(echo: str) -> None:
+    assert [quote.text for quote in quotes(ASKED, [hit(echo), hit(NEEDED)])] == [NEEDED]
+
+
+def test_code_is_quoted_without_its_fence_when_nothing_else_fits() -> None:
+    assert only("zebra run", "```sh\nmake zebra run\n```") == "make zebra run"
+    found = quotes("How is the zebra started?", [hit("The zebra is started like this:\n```sh\nmake run\n```\n")])
+    assert [quote.text for quote in found] == ["The zebra is started like this:", "make run"]
+
+
+def test_a_question_with_its_answer_in_one_line_is_no_echo() -> None:
+    assert only(ASKED, f"问题: {ASKED}; 答案: 3.11 以上") == f"问题: {ASKED}; 答案: 3.11 以上"
+
+
+LIMITS = """Costs are paid back.
+
+| City | Hotel limit | Meals |
+|---|--:|---|
+| Berlin | 140 euros a night. More on request. | 40 |
+| Krakow | ninety a night. Less in winter. | low |
+| Paris | 180 euros a night. | 50 |
+
+Ask the office."""
+
+
+@pytest.mark.parametrize("city", ["Berlin", "Krakow", "Paris"])
+def test_of_a_table_the_header_and_the_best_row_are_quoted(city: str) -> None:
+    row = next(line for line in LIMITS.splitlines() if city in line)
+    (quote,) = quotes(f"What is the hotel limit in {city}?", [hit(LIMITS), hit("Hotels are nice.")])
+    assert str(quote) == f"| City | Hotel limit | Meals |\n{row} [1]"
+    assert not quotes("hotel limit", [hit("| City | Hotel limit |\n|---|---|")])
+
+
+def test_hits_in_another_language_are_judged_by_their_closeness() -> None:
+    calls: list[tuple[str, list[str]]] = []
+
+    def closeness(question: str, sentences: Sequence[str]) -> list[float]:
+        calls.append((question, list(sentences)))
+        return [0.9 if "lamp" in sentence else 0.8 for sentence in sentences]
+
+    english = "Boats come and go at night. The lamp shines in red. Fish is cheap on Sundays."
+    question = "灯塔的光是什么颜色？"
+    found = quotes(question, [hit("天气很好，大家都很高兴。"), hit(english)], closeness=closeness)
+    assert [quote.text for quote in found] == ["The lamp shines in red."]
+    assert calls == [(question, re.findall(r"[A-Z][^.]+\.", english))]
+    assert "lamp shines" in "".join(answer(question, [hit(english)], closeness=closeness))
+    calls.clear()
+    quotes(question, [hit(english * 20)], closeness=closeness)
+    assert [len(sentences) for _, sentences in calls] == [24]
+    quotes("Which colour?", [hit(english)], closeness=closeness)
+    assert len(calls) == 1
