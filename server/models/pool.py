@@ -1,13 +1,12 @@
-"""Threads that embed: both cores busy with passages, and questions that never queue behind them."""
+"""Threads that embed: all cores busy with passages, and questions that never queue behind them."""
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from queue import PriorityQueue
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
@@ -15,8 +14,7 @@ import numpy as np
 from server.db.vectors import FloatArray
 from server.models.embeddings import EmbeddingModel
 
-_QUERY, _PASSAGE, _STOP = 0, 1, 2
-_Task = tuple[int, int, Callable[[], FloatArray] | None, "Future[FloatArray] | None"]
+_NICENESS = 10
 
 
 class Engine(Protocol):
@@ -38,29 +36,23 @@ class Engine(Protocol):
 
 
 class LocalEmbedding(EmbeddingModel):
-    """A local engine on a pool of threads.
+    """A local engine on two pools of threads.
 
-    One passage is one task and questions go first, so a question waits at most for the passages that
-    are being computed right now.
+    One passage is one task, on threads that give way to everybody else; questions have threads of their own
+    and so begin at once, whatever is being ingested.
     """
 
     def __init__(self, engine: Engine, threads: int = 0) -> None:
         self.name = engine.name
         self.dimension = engine.dimension
-        self.batch_size = 32
         self._engine = engine
-        self._order = itertools.count()
-        self._tasks: PriorityQueue[_Task] = PriorityQueue()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"embed-{n}", daemon=True)
-            for n in range(threads or os.cpu_count() or 1)
-        ]
-        for thread in self._threads:
-            thread.start()
+        count = threads or os.cpu_count() or 1
+        self._passages = ThreadPoolExecutor(count, "embed-passage", initializer=_give_way)
+        self._questions = ThreadPoolExecutor(count, "embed-question")
 
     def encode_passages(self, texts: Sequence[str]) -> FloatArray:
         """Vectors of passages, shape (n, d)."""
-        futures = [self._submit(_PASSAGE, lambda text=text: self._engine.embed_passage(text)) for text in texts]  # type: ignore[misc]
+        futures = [self._passages.submit(self._engine.embed_passage, text) for text in texts]
         try:
             vectors = [future.result() for future in futures]
         except BaseException:
@@ -71,26 +63,15 @@ class LocalEmbedding(EmbeddingModel):
 
     def encode_query(self, text: str) -> FloatArray:
         """Vector of a question, shape (d,)."""
-        return self._submit(_QUERY, lambda: self._engine.embed_query(text)).result()
-
-    def _submit(self, priority: int, call: Callable[[], FloatArray]) -> Future[FloatArray]:
-        future: Future[FloatArray] = Future()
-        self._tasks.put((priority, next(self._order), call, future))
-        return future
-
-    def _work(self) -> None:
-        while True:
-            _, _, call, future = self._tasks.get()
-            if call is None or future is None:
-                return
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(call())
-            except Exception as error:  # noqa: BLE001  # it is the caller's, and reaches it through the future
-                future.set_exception(error)
+        return self._questions.submit(self._engine.embed_query, text).result()
 
     def close(self) -> None:
-        """Stop the threads after the tasks that wait."""
-        for _ in self._threads:
-            self._tasks.put((_STOP, next(self._order), None, None))
+        """Stop the threads; what waits is dropped."""
+        for pool in (self._passages, self._questions):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _give_way() -> None:
+    """Lower this thread's priority, where the system has one for each thread (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
