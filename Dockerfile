@@ -1,11 +1,11 @@
-FROM python:3.12-slim AS build
+FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md ./
 COPY configs configs
 COPY server server
 RUN python -m venv /opt/zhiku && /opt/zhiku/bin/pip install --no-cache-dir -c constraints.txt .
 
-FROM python:3.12-slim
+FROM python:3.11-slim
 RUN useradd --create-home --uid 10001 zhiku && install -d -o zhiku /data
 COPY --from=build /opt/zhiku /opt/zhiku
 USER zhiku
