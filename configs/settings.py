@@ -24,47 +24,44 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ChatModelSettings(_Section):
-    """One language model, as LangChain's `init_chat_model` takes it."""
+class _Endpoint(_Section):
+    """A model behind an API."""
 
-    name: str = Field(description="the name that clients send as model_name")
-    provider: str = Field(default="openai", description="provider of init_chat_model: openai, ollama, deepseek …")
+    name: str = Field(description="the name that clients send")
+    provider: str = Field(default="openai", description="LangChain's name of the provider: openai, ollama, deepseek …")
     model: str = Field(default="", description="the provider's name of the model; empty = same as name")
     base_url: str | None = Field(default=None, description="endpoint of an OpenAI-compatible server")
     api_key_env: str | None = Field(default=None, description="environment variable that holds the key")
+    max_retries: int = Field(default=3, ge=0, description="tries after a rate limit or a broken connection")
+    options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the provider's class")
+
+    @property
+    def api_key(self) -> SecretStr | None:
+        """The key from the environment, if the model names a variable."""
+        value = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        return SecretStr(value) if value else None
+
+    def arguments(self) -> dict[str, Any]:
+        """What a provider's class in LangChain is made with."""
+        given = {"base_url": self.base_url, "api_key": self.api_key}
+        return {**self.options, **{name: value for name, value in given.items() if value}}
+
+
+class ChatModelSettings(_Endpoint):
+    """One language model, as LangChain's `init_chat_model` takes it."""
+
     context_size: int = Field(default=8192, ge=512, description="tokens that prompt and answer share")
     max_output_tokens: int = Field(default=1024, ge=1, description="answer length when the client sets none")
     concurrency: int = Field(default=32, ge=1, description="requests to this model at the same time")
     timeout: float = Field(default=120, gt=0, description="seconds without a byte until a request fails")
-    max_retries: int = Field(default=3, ge=0, description="tries after a rate limit or a broken connection")
-    options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the provider's class")
-
-    @property
-    def api_key(self) -> SecretStr | None:
-        """The key from the environment, if the model names a variable."""
-        value = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
-        return SecretStr(value) if value else None
 
 
-class EmbeddingModelSettings(_Section):
-    """One embedding model besides the embedded one, as LangChain's `init_embeddings` takes it."""
+class EmbeddingModelSettings(_Endpoint):
+    """One embedding model besides the embedded one, as LangChain's `init_embeddings` takes it; `fake` for tests."""
 
-    name: str = Field(description="the name that clients send as embed_model")
-    provider: str = Field(default="openai", description="provider of init_embeddings, or 'fake' for tests")
-    model: str = Field(default="", description="the provider's name of the model; empty = same as name")
-    base_url: str | None = Field(default=None, description="endpoint of an OpenAI-compatible server")
-    api_key_env: str | None = Field(default=None, description="environment variable that holds the key")
     batch_size: int = Field(default=32, ge=1, description="texts in one request")
     concurrency: int = Field(default=2, ge=1, description="requests at the same time")
     timeout: float = Field(default=60, gt=0, description="seconds until a request fails")
-    max_retries: int = Field(default=3, ge=0, description="tries after a rate limit or a broken connection")
-    options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the provider's class")
-
-    @property
-    def api_key(self) -> SecretStr | None:
-        """The key from the environment, if the model names a variable."""
-        value = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
-        return SecretStr(value) if value else None
 
 
 PromptTemplates = dict[str, dict[str, str]]

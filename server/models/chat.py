@@ -178,13 +178,8 @@ class LangChainChat(ChatModel):
             from langchain.chat_models import init_chat_model
 
             settings = self.settings
-            options: dict[str, Any] = dict(settings.options)
-            if settings.base_url:
-                options["base_url"] = settings.base_url
-            if settings.api_key:
-                options["api_key"] = settings.api_key
             try:
-                self._model = self._make(init_chat_model, options)
+                self._model = self._make(init_chat_model, settings.arguments())
             except ImportError as error:
                 raise MissingDependency(f"{settings.provider} 需要安装 / needs a package: {error}") from error
             except ValueError as error:

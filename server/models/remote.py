@@ -143,11 +143,7 @@ class LangChainEmbedding(RemoteEmbedding):
         from langchain.embeddings import init_embeddings
 
         settings = self.settings
-        options: dict[str, Any] = dict(settings.options)
-        if settings.base_url:
-            options["base_url"] = settings.base_url
-        if settings.api_key:
-            options["api_key"] = settings.api_key
+        options = settings.arguments()
         try:
             if settings.provider.startswith(COMMUNITY):
                 made: Embeddings = community_class("embeddings", settings.provider)(**options)
