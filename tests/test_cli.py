@@ -49,9 +49,16 @@ def test_a_knowledge_base_from_a_folder(zhiku: Run, tmp_path: Path) -> None:
     assert "sub/潮汐.txt" in found.stdout
     assert "海港的潮汐表每日更新。" in found.stdout
     again = zhiku("kb", "add", "手册", str(folder / "a.md"))
-    assert again.returncode == 1
-    assert "已存在" in again.stderr
+    assert again.returncode == 0
+    assert "unchanged: 1" in again.stdout
+    (folder / "a.md").write_text("# Pumps\n\nThe spare winch has moved.")
+    changed = zhiku("kb", "add", "手册", str(folder / "a.md"))
+    assert changed.returncode == 1
+    assert "已存在" in changed.stderr
+    assert "--override" in changed.stderr
     assert zhiku("kb", "add", "手册", "--override", str(folder / "a.md")).returncode == 0
+    assert zhiku("kb", "remove", "手册", "a.md").returncode == 0
+    assert "没有找到" in zhiku("kb", "search", "手册", "winch", "--search-type", "keyword").stdout
     assert zhiku("kb", "delete", "手册", "--yes").returncode == 0
     assert zhiku("kb", "search", "手册", "x").returncode == 1
 
