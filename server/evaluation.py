@@ -350,9 +350,10 @@ def table_of(results: Sequence[Evaluation]) -> Table:
     """One line for each set and search type, and the averages over the sets below; fits into 80 columns."""
     answered = any(result.answers for result in results)
     legend = _LEGEND + (_ANSWER_LEGEND if answered else "")
-    table = Table("set", "search", box=SIMPLE_HEAD, padding=0, pad_edge=False, caption=legend)
+    table = Table("set", box=SIMPLE_HEAD, padding=0, pad_edge=False, caption=legend)
+    table.add_column("search", no_wrap=True)  # where the room is short, the name of the set folds and nothing else
     for header in ["R@5", "all", "MRR", "nDCG", "ms", "kept", "talk", *(_ANSWER_HEADERS if answered else ())]:
-        table.add_column(header, justify="right")
+        table.add_column(header, justify="right", no_wrap=True)
     for result in [*results, _average(results)] if len(results) > 1 else results:
         for kind in SEARCH_TYPES:
             table.add_row(*_cells(result, kind), end_section=kind == SEARCH_TYPES[-1])

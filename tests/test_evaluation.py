@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,13 @@ def test_a_folder_that_is_no_set_is_refused_with_its_name(folder: Path, broken: 
 
 
 # ---- the table
+
+
+def test_a_slow_search_costs_the_table_none_of_its_words(result: Evaluation) -> None:
+    slow = {kind: replace(quality, milliseconds=123456.0) for kind, quality in result.quality.items()}
+    table = shown([replace(result, quality=slow, name="a set with a rather long name")])
+    assert re.findall(r"(keyword|similarity|hybrid) +[.\d]", table) == ["keyword", "similarity", "hybrid"]
+    assert table.count("123456") == 3
 
 
 def test_the_table_has_a_line_for_each_search_type_and_averages_over_sets(result: Evaluation) -> None:
