@@ -8,6 +8,31 @@ from datetime import datetime
 from typing import Any
 
 Metadata = Mapping[str, Any]
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """A condition on one metadata key: `kind` is eq, ne, gt, gte, lt, lte, in or nin.
+
+    A chunk without the key, or with a value of another type, fits only `ne` and `nin`.
+    """
+
+    kind: str
+    key: str
+    value: Scalar | tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Junction:
+    """Conditions joined: `kind` is and, or, not (not all of them)."""
+
+    kind: str
+    parts: tuple[Condition, ...]
+
+
+Condition = Compare | Junction
+"""A metadata filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +77,14 @@ class Chunk:
     page: int | None = None
     headings: tuple[str, ...] = ()
     metadata: Metadata = field(default_factory=dict)
+    enabled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
     """One search result.
 
+    `relevance` is what hybrid search ranks by: comparable between passages and knowledge bases, for one question.
     `score` is the squared L2 distance of unit vectors (0 = same, lower is better, at most 4), scaled as
     the embedding model's transform says; `similarity` is the same on a scale from 0 to 1, higher is
     better. A hit has no score while its vector is not in yet. `ranks` tells the place in each ranking
@@ -75,6 +102,9 @@ class Hit:
     end: int | None = None
     metadata: Metadata = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
+    kb_name: str = ""
+    relevance: float | None = None
+    enabled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +128,12 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeBase:
-    """A knowledge base and the generation that searchers see; `version` grows with every change."""
+    """A knowledge base and the generation that searchers see; `version` grows with every change.
+
+    `kind` is empty for those that people made and see. Hidden ones are `temp` (the files of one conversation,
+    until the time `expires`), `library` (files that wait to be put somewhere) and `summary` (of a parent's files).
+    `uid` is an id that nobody can guess.
+    """
 
     id: int
     name: str
@@ -106,6 +141,9 @@ class KnowledgeBase:
     version: int
     generation: Generation
     create_time: datetime
+    uid: str = ""
+    kind: str = ""
+    expires: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +152,7 @@ class StoredFile:
 
     States: `stored` (bytes only), `pending` (waits or is being read), `keyword` (found by keyword, its
     vectors are on the way), `ready`, `partial` (some chunks have no vector), `failed` (see `reason`).
+    `attributes` are the client's own, for filters; `uid` is an id that nobody can guess.
     """
 
     id: int
@@ -128,6 +167,8 @@ class StoredFile:
     reason: str
     create_time: datetime
     update_time: datetime
+    uid: str = ""
+    attributes: Metadata = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +196,7 @@ class StoredChunk:
     start: int | None
     end: int | None
     metadata: Metadata
+    enabled: bool = True
     vector: bytes | None = None
 
 

@@ -103,7 +103,7 @@ def sweep(context: KBContext) -> None:
     """Delete what no row names: index folders, blobs and generations that a crash left behind."""
     folders = [path for root in (context.index_dir, context.files.root) if root.is_dir() for path in root.iterdir()]
     with context.db.read() as sql:  # after the look at the folders: one that is new has its row already
-        present = kbs.list_all(sql)
+        present = kbs.list_all(sql, kind=None)
         known = {kb.id: {file.storage or "" for file in files.list_all(sql, kb.id)} for kb in present}
     for path in folders:
         number = path.name.removeprefix("kb")

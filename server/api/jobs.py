@@ -79,7 +79,7 @@ async def retry_job(job_id: JobId, service: ServiceDep) -> BaseResponse:
 
 def _views(service: Service, found: list[Job]) -> list[JobView]:
     with service.context.db.read() as sql:
-        names = {kb.id: kb.name for kb in kbs.list_all(sql)}
+        names = {kb.id: kb.name for kb in kbs.list_all(sql, kind=None)}
         file_names = {job.file_id: getattr(files.get(sql, job.file_id), "name", None) for job in found if job.file_id}
     return [
         JobView(

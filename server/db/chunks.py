@@ -7,9 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_, select, update
 
+from server.db.conditions import sql_of
 from server.db.tables import ChunkRow, DocumentRow, FileRow, GenerationRow, VectorRow
 from server.db.vectors import text_hash
-from server.domain import Chunk, StoredChunk
+from server.domain import Chunk, Condition, StoredChunk
 
 _PAGE = 2000
 _IN_LIMIT = 500
@@ -17,14 +18,14 @@ _DOCUMENTS = 200
 
 _COLUMNS = (
     ChunkRow.id, ChunkRow.document_id, ChunkRow.ordinal, ChunkRow.text, FileRow.name, ChunkRow.lang,
-    ChunkRow.page, ChunkRow.headings, ChunkRow.start, ChunkRow.end, ChunkRow.extra,
+    ChunkRow.page, ChunkRow.headings, ChunkRow.start, ChunkRow.end, ChunkRow.extra, ChunkRow.enabled,
 )  # fmt: skip
 
 
 def _stored(row: Sequence[Any]) -> StoredChunk:
-    chunk_id, document, ordinal, text, name, lang, page, headings, start, end, extra, *vector = row
+    chunk_id, document, ordinal, text, name, lang, page, headings, start, end, extra, *more = row
     return StoredChunk(
-        chunk_id, document, ordinal, text, name, lang, page, tuple(headings or ()), start, end, extra or {}, *vector
+        chunk_id, document, ordinal, text, name, lang, page, tuple(headings or ()), start, end, extra or {}, *more
     )  # fmt: skip
 
 
@@ -44,6 +45,7 @@ def add(sql: Connection, kb_id: int, document_id: int, chunks: Sequence[Chunk], 
             "kb_id": kb_id, "document_id": document_id, "ordinal": ordinal, "text": chunk.text,
             "text_hash": text_hash(chunk.text), "start": chunk.start, "end": chunk.end, "page": chunk.page,
             "lang": lang, "headings": list(chunk.headings) or None, "extra": dict(chunk.metadata) or None,
+            "enabled": chunk.enabled,
         }
         for ordinal, (chunk, lang) in enumerate(zip(chunks, languages, strict=True))
     ]  # fmt: skip
@@ -51,13 +53,16 @@ def add(sql: Connection, kb_id: int, document_id: int, chunks: Sequence[Chunk], 
         sql.execute(insert(ChunkRow), rows)
 
 
-def by_ids(sql: Connection, generation_id: int, ids: Iterable[int]) -> dict[int, StoredChunk]:
-    """Visible chunks with these ids and their vectors; ids that are gone are missing in the answer."""
+def by_ids(
+    sql: Connection, generation_id: int, ids: Iterable[int], *, disabled: bool = False
+) -> dict[int, StoredChunk]:
+    """Visible chunks with these ids and their vectors; ids that are gone are missing in the answer, and those that
+    somebody disabled unless `disabled`."""
     wanted = list(dict.fromkeys(ids))
     found: dict[int, StoredChunk] = {}
     for at in range(0, len(wanted), _IN_LIMIT):
         for seen_in, live, *row in sql.execute(_BY_IDS, {"ids": wanted[at : at + _IN_LIMIT]}):
-            if live and seen_in == generation_id:
+            if live and seen_in == generation_id and (disabled or row[11]):
                 found[row[0]] = _stored(row)
     return found
 
@@ -80,14 +85,36 @@ def of_files(sql: Connection, generation_id: int, file_names: Iterable[str] | No
     return [_stored(row) for row in sql.execute(query)]
 
 
+def matching(sql: Connection, generation_id: int, condition: Condition) -> list[int]:
+    """Ids of the visible chunks that fit a metadata filter, in order."""
+    query = _live(generation_id).where(ChunkRow.enabled, sql_of(condition))
+    return list(sql.scalars(query.with_only_columns(ChunkRow.id).order_by(ChunkRow.id)))
+
+
+def page_of(
+    sql: Connection, generation_id: int, file_name: str | None, offset: int, limit: int
+) -> tuple[int, list[StoredChunk]]:
+    """(number of all, one page) of the chunks of a file, or of all files, in reading order; disabled ones too."""
+    query = _live(generation_id)
+    if file_name is not None:
+        query = query.where(FileRow.name == file_name)
+    total = sql.scalar(query.with_only_columns(func.count(ChunkRow.id))) or 0
+    rows = sql.execute(query.order_by(FileRow.id, ChunkRow.ordinal).offset(offset).limit(limit))
+    return int(total), [_stored(row) for row in rows]
+
+
 def all_texts(sql: Connection, generation_id: int) -> Iterator[list[tuple[int, str]]]:
     """Lists of (id, text) of all visible chunks."""
-    return _by_documents(sql, generation_id, select(ChunkRow.id, ChunkRow.text))
+    return _by_documents(sql, generation_id, _texts())
 
 
 def texts_between(sql: Connection, generation_id: int, lo: int, hi: int) -> Iterator[list[tuple[int, str]]]:
     """Lists of (id, text) of visible chunks in a range of ids, in order."""
-    return _by_range(sql, generation_id, select(ChunkRow.id, ChunkRow.text), lo, hi)
+    return _by_range(sql, generation_id, _texts(), lo, hi)
+
+
+def _texts() -> Select[*tuple[Any, ...]]:
+    return select(ChunkRow.id, ChunkRow.text).where(ChunkRow.enabled)
 
 
 def all_vectors(sql: Connection, generation_id: int) -> Iterator[list[tuple[int, str, bytes]]]:
@@ -101,7 +128,8 @@ def vectors_between(sql: Connection, generation_id: int, lo: int, hi: int) -> It
 
 
 def _vectors() -> Select[*tuple[Any, ...]]:
-    return select(ChunkRow.id, ChunkRow.lang, VectorRow.vector).join(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+    query = select(ChunkRow.id, ChunkRow.lang, VectorRow.vector).join(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+    return query.where(ChunkRow.enabled)
 
 
 def _by_documents(sql: Connection, generation_id: int, query: Select[*tuple[Any, ...]]) -> Iterator[list[Any]]:
@@ -164,6 +192,11 @@ def edit(sql: Connection, chunk_id: int, text: str, lang: str, extra: Mapping[st
     sql.execute(update(ChunkRow).where(ChunkRow.id == chunk_id).values(start=None, end=None, **values))
     sql.execute(delete(VectorRow).where(VectorRow.chunk_id == chunk_id))
     add_vectors(sql, {chunk_id: vector})
+
+
+def set_enabled(sql: Connection, ids: Sequence[int], *, enabled: bool) -> None:
+    """Let searches find chunks, or not."""
+    sql.execute(update(ChunkRow).where(ChunkRow.id.in_(ids)).values(enabled=enabled))
 
 
 def remove(sql: Connection, ids: Sequence[int]) -> None:

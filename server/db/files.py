@@ -25,6 +25,8 @@ _FILE: Select[*tuple[Any, ...]] = select(
     FileRow.reason,
     FileRow.create_time,
     FileRow.update_time,
+    FileRow.uid,
+    FileRow.attributes,
 )
 
 
@@ -58,6 +60,12 @@ def find(sql: Connection, kb_id: int, name: str) -> StoredFile | None:
 def get(sql: Connection, file_id: int) -> StoredFile | None:
     """The file with that id."""
     row = sql.execute(_FILE.where(FileRow.id == file_id)).first()
+    return StoredFile(*row) if row else None
+
+
+def find_uid(sql: Connection, kb_id: int, uid: str) -> StoredFile | None:
+    """The file of a knowledge base with that unguessable id."""
+    row = sql.execute(_FILE.where(FileRow.kb_id == kb_id, FileRow.uid == uid)).first()
     return StoredFile(*row) if row else None
 
 
@@ -101,6 +109,16 @@ def set_state(sql: Connection, file_id: int, state: str, reason: str = "") -> No
     """Record how far a file is, with a reason for people."""
     values = {"state": state, "reason": reason, "update_time": utcnow()}
     sql.execute(update(FileRow).where(FileRow.id == file_id).values(values))
+
+
+def set_uid(sql: Connection, file_id: int, uid: str) -> None:
+    """Give a file an id that clients know it by."""
+    sql.execute(update(FileRow).where(FileRow.id == file_id).values(uid=uid))
+
+
+def set_attributes(sql: Connection, file_id: int, attributes: Mapping[str, Any]) -> None:
+    """Replace what a client wants to filter by."""
+    sql.execute(update(FileRow).where(FileRow.id == file_id).values(attributes=dict(attributes)))
 
 
 def set_custom(sql: Connection, file_id: int, *, custom: bool) -> None:

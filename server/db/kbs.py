@@ -27,17 +27,31 @@ _KB = select(
     GenerationRow.options,
     GenerationRow.transform_no,
     GenerationRow.transform_size,
+    KnowledgeBaseRow.uid,
+    KnowledgeBaseRow.kind,
+    KnowledgeBaseRow.expires,
 ).join(GenerationRow, GenerationRow.id == KnowledgeBaseRow.generation_id)
 
 
 def _knowledge_base(row: Row[*tuple[Any, ...]]) -> KnowledgeBase:
-    kb_id, name, info, version, created, gen_id, *rest = row
-    return KnowledgeBase(kb_id, name, info, version, Generation(gen_id, kb_id, *rest), created)
+    kb_id, name, info, version, created, gen_id, *rest, uid, kind, expires = row
+    return KnowledgeBase(kb_id, name, info, version, Generation(gen_id, kb_id, *rest), created, uid, kind, expires)
 
 
-def find(sql: Connection, name: str) -> KnowledgeBase | None:
-    """The knowledge base of that name; case and width of the letters do not count."""
-    row = sql.execute(_KB.where(KnowledgeBaseRow.name_key == kb_key(name))).first()
+def find(sql: Connection, name: str, kind: str = "") -> KnowledgeBase | None:
+    """The knowledge base of that name among those of a kind; case and width of the letters do not count."""
+    row = sql.execute(_KB.where(KnowledgeBaseRow.name_key == _key(name, kind))).first()
+    return _knowledge_base(row) if row else None
+
+
+def _key(name: str, kind: str) -> str:
+    """Names of hidden ones can never be those of others: no visible name has a slash."""
+    return f"{kind}/{kb_key(name)}" if kind else kb_key(name)
+
+
+def find_uid(sql: Connection, uid: str, kind: str = "") -> KnowledgeBase | None:
+    """The knowledge base with that unguessable id."""
+    row = sql.execute(_KB.where(KnowledgeBaseRow.uid == uid, KnowledgeBaseRow.kind == kind)).first()
     return _knowledge_base(row) if row else None
 
 
@@ -47,16 +61,24 @@ def get(sql: Connection, kb_id: int) -> KnowledgeBase | None:
     return _knowledge_base(row) if row else None
 
 
-def list_all(sql: Connection) -> list[KnowledgeBase]:
-    """All knowledge bases in the order of their making."""
-    return [_knowledge_base(row) for row in sql.execute(_KB.order_by(KnowledgeBaseRow.id))]
+def list_all(sql: Connection, kind: str | None = "") -> list[KnowledgeBase]:
+    """All knowledge bases of a kind (None = of all) in the order of their making."""
+    query = _KB if kind is None else _KB.where(KnowledgeBaseRow.kind == kind)
+    return [_knowledge_base(row) for row in sql.execute(query.order_by(KnowledgeBaseRow.id))]
 
 
 def create(
-    sql: Connection, name: str, info: str, vs_type: str, embed_model: str, options: Mapping[str, Any]
+    sql: Connection,
+    name: str,
+    info: str,
+    vs_type: str,
+    embed_model: str,
+    options: Mapping[str, Any],
+    **more: Any,
 ) -> KnowledgeBase:
-    """A new, empty knowledge base. The name must be canonical and free."""
-    key = sql.execute(insert(KnowledgeBaseRow).values(name=name, name_key=kb_key(name), info=info)).inserted_primary_key
+    """A new, empty knowledge base. The name must be canonical and free; `more` are `kind`, `parent_id`, `expires`."""
+    values = {"name": name, "name_key": _key(name, more.get("kind", "")), "info": info, **more}
+    key = sql.execute(insert(KnowledgeBaseRow).values(values)).inserted_primary_key
     kb_id = int(key[0]) if key else 0
     generation_id = add_generation(sql, kb_id, vs_type, embed_model, options)
     set_generation(sql, kb_id, generation_id)
@@ -69,6 +91,16 @@ def create(
 def drop(sql: Connection, kb_id: int) -> None:
     """Delete the knowledge base with all that hangs on it, by foreign keys."""
     sql.execute(delete(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id))
+
+
+def children(sql: Connection, kb_id: int) -> list[KnowledgeBase]:
+    """The hidden knowledge bases that belong to one."""
+    return [_knowledge_base(row) for row in sql.execute(_KB.where(KnowledgeBaseRow.parent_id == kb_id))]
+
+
+def set_expires(sql: Connection, kb_id: int, expires: float) -> None:
+    """Change until when it is kept, in seconds since the epoch."""
+    sql.execute(update(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id).values(expires=expires))
 
 
 def set_info(sql: Connection, kb_id: int, info: str) -> None:

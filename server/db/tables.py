@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 from typing import Any
 
 from sqlalchemy import (
@@ -34,6 +35,11 @@ def utcnow() -> dt.datetime:
     return dt.datetime.now(dt.UTC).replace(tzinfo=None, microsecond=0)
 
 
+def new_uid() -> str:
+    """An id that nobody can guess."""
+    return secrets.token_hex(12)
+
+
 class Base(DeclarativeBase):
     """Parent of all tables."""
 
@@ -52,6 +58,10 @@ class KnowledgeBaseRow(Base):
     info: Mapped[str] = mapped_column(Text, default="")
     version: Mapped[int] = mapped_column(BigInteger, default=0)
     generation_id: Mapped[int] = mapped_column(BigInteger, default=0)
+    uid: Mapped[str] = mapped_column(String(32), default=new_uid, unique=True, index=True)
+    kind: Mapped[str] = mapped_column(String(20), default="")
+    parent_id: Mapped[int | None] = mapped_column(BigInteger, default=None, index=True)
+    expires: Mapped[float | None] = mapped_column(Float, default=None)
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
 
 
@@ -107,6 +117,8 @@ class FileRow(Base):
     custom_docs: Mapped[bool] = mapped_column(Boolean, default=False)
     state: Mapped[str] = mapped_column(String(20), default="stored")
     reason: Mapped[str] = mapped_column(Text, default="")
+    uid: Mapped[str] = mapped_column(String(32), default=new_uid, index=True)
+    attributes: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
     update_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
 
@@ -151,8 +163,21 @@ class ChunkRow(Base):
     end: Mapped[int | None] = mapped_column(Integer, default=None)
     page: Mapped[int | None] = mapped_column(Integer, default=None)
     lang: Mapped[str] = mapped_column(String(8), default="")
+    enabled: Mapped[bool] = mapped_column(Boolean, default=True)
     headings: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True), default=None)
     extra: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True), default=None)
+
+
+class TextRow(Base):
+    """A part of the canonical text of a version, from a character offset on; chunks point into it."""
+
+    __tablename__ = "document_text"
+
+    document_id: Mapped[int] = mapped_column(
+        ForeignKey("document.id", ondelete="CASCADE"), primary_key=True, autoincrement=False, type_=BigId
+    )
+    start: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    text: Mapped[str] = mapped_column(LongText)
 
 
 class VectorRow(Base):
@@ -198,6 +223,18 @@ class JobEventRow(Base):
     data: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
+class ConversationRow(Base):
+    """A conversation; its id is the client's own."""
+
+    __tablename__ = "conversation"
+
+    id: Mapped[str] = mapped_column(String(255), primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), default="")
+    chat_type: Mapped[str] = mapped_column(String(50), default="")
+    create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+    update_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+
+
 class MessageRow(Base):
     """A question and its answer in a conversation."""
 
@@ -209,5 +246,7 @@ class MessageRow(Base):
     chat_type: Mapped[str] = mapped_column(String(50))
     query: Mapped[str] = mapped_column(LongText)
     response: Mapped[str] = mapped_column(LongText, default="")
+    feedback_score: Mapped[int] = mapped_column(Integer, default=-1)
+    feedback_reason: Mapped[str] = mapped_column(Text, default="")
     extra: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)

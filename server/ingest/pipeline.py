@@ -16,7 +16,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from server.db import chunks as chunk_rows
-from server.db import files, kbs
+from server.db import files, kbs, texts
 from server.db.session import Database
 from server.db.vectors import pack
 from server.domain import Chunk, Generation, LoadedDocument, Progress, StoredFile
@@ -146,6 +146,9 @@ class Pipeline:
                 warnings=list(loaded.warnings),
                 chunk_count=len(parts),
             )
+            texts.add(sql, document_id, (block.text for block in loaded.blocks))
+            if custom is not None and any(part.start is not None for part in custom):
+                texts.copy(sql, file.id, file.file_version, document_id)  # edited chunks still point into it
             chunk_rows.add(sql, file.kb_id, document_id, parts, languages)
             self._reuse(sql, file, generation, document_id)
             files.set_custom(sql, file.id, custom=custom is not None)

@@ -24,9 +24,9 @@ class Finding:
 def examine(context: KBContext, *, repair: bool) -> Iterator[Finding]:
     """Look at every knowledge base; with `repair` bring wrong indexes back to what SQL says."""
     with context.db.read() as sql:
-        present = kbs.list_all(sql)
+        present = kbs.list_all(sql, kind=None)
     for kb in present:
-        service = KBServiceFactory.get_service(kb.name, kb.generation.vs_type, kb.generation.embed_model)
+        service = KBServiceFactory.get_service_of(kb)
         yield _vectors(context, service, kb, repair)
         yield _keywords(context, service, kb, repair)
         yield from _files(context, kb)

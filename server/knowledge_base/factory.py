@@ -91,12 +91,15 @@ class KBServiceFactory:
         return backend(kb_name, embed_model, context=context, generation=generation, found=found)
 
     @staticmethod
-    def get_service_by_name(kb_name: str) -> KBService | None:
-        """The service of a knowledge base, None when there is none of that name."""
+    def get_service_by_name(kb_name: str, kind: str = "") -> KBService | None:
+        """The service of a knowledge base, None when there is none of that name among those of a kind."""
         with KBServiceFactory.context().db.read() as sql:
-            kb = kbs.find(sql, kb_label(kb_name))
-        if kb is None:
-            return None
+            kb = kbs.find(sql, kb_label(kb_name), kind)
+        return KBServiceFactory.get_service_of(kb) if kb else None
+
+    @staticmethod
+    def get_service_of(kb: KnowledgeBase) -> KBService:
+        """The service of a knowledge base whose row was just read."""
         return KBServiceFactory.get_service(kb.name, kb.generation.vs_type, kb.generation.embed_model, found=kb)
 
     @staticmethod

@@ -40,8 +40,10 @@ class StoreHooks(ABC):
         """Take out all ids in these ranges (bounds included); missing ones are no error."""
 
     @abstractmethod
-    def do_search(self, space: Space, vector: FloatArray, top_k: int) -> list[int]:
-        """Ids of the vectors nearest to a unit vector, nearest first."""
+    def do_search(
+        self, space: Space, vector: FloatArray, top_k: int, allowed: Sequence[int] | None = None
+    ) -> list[int]:
+        """Ids of the vectors nearest to a unit vector, nearest first; only `allowed` ones (ascending) when given."""
 
     @abstractmethod
     def do_ids(self, space: Space) -> Iterable[int]:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from server.db import chunks as chunk_rows
 from server.db import kbs
 from server.db.vectors import FloatArray, unpack
-from server.domain import ChangedRange, Generation, Hit, KnowledgeBase, StoredChunk
+from server.domain import ChangedRange, Condition, Generation, Hit, KnowledgeBase, StoredChunk
 from server.errors import NotFound
 from server.knowledge_base.context import KBContext, Space
 from server.knowledge_base.hooks import StoreHooks
@@ -38,8 +38,11 @@ class Indexes:
         self._context = context
         self._hooks = hooks
 
-    def search(self, sql: Connection, kb: KnowledgeBase, question: Question, wanted: Wanted) -> list[Hit]:
-        """The hits of a knowledge base whose row was read in this transaction.
+    def search(
+        self, sql: Connection, kb: KnowledgeBase, question: Question, wanted: Wanted, where: Condition | None = None
+    ) -> list[Hit]:
+        """The hits of a knowledge base whose row was read in this transaction; `where` filters by metadata, before
+        the candidates are chosen.
 
         Raises:
             StaleIndex: SQL changed in between; search again.
@@ -50,7 +53,8 @@ class Indexes:
                 self.advance_keyword(generation, index)
             if self._hooks.do_version(space) < kb.version:
                 self.advance(generation)
-            sources = _Sources(sql, self._hooks, generation, index)
+            allowed = chunk_rows.matching(sql, generation.id, where) if where is not None else None
+            sources = _Sources(sql, self._hooks, generation, index, allowed)
             return retrieve(question, sources, self.transform(generation), wanted)
 
     def follow(self, generation: Generation) -> None:
@@ -151,7 +155,15 @@ def _current(sql: Connection, generation: Generation) -> KnowledgeBase:
 class _Sources:
     """The indexes of one generation, as retrieval takes them."""
 
-    def __init__(self, sql: Connection, hooks: StoreHooks, generation: Generation, index: KeywordIndex) -> None:
+    def __init__(
+        self,
+        sql: Connection,
+        hooks: StoreHooks,
+        generation: Generation,
+        index: KeywordIndex,
+        allowed: Sequence[int] | None,
+    ) -> None:
+        self._allowed = allowed
         self._sql = sql
         self._hooks = hooks
         self._generation = generation
@@ -159,11 +171,15 @@ class _Sources:
 
     def dense(self, vector: FloatArray, top_k: int) -> list[int]:
         """Ids of the nearest passages."""
-        return self._hooks.do_search(Space.of(self._generation), vector, top_k)
+        if self._allowed is not None and not self._allowed:
+            return []
+        return self._hooks.do_search(Space.of(self._generation), vector, top_k, self._allowed)
 
     def keyword(self, words: Sequence[str], top_k: int) -> list[tuple[int, float]]:
         """(id, BM25 score) of the best passages."""
-        return self._index.search(words, top_k)
+        if self._allowed is not None and not self._allowed:
+            return []
+        return self._index.search(words, top_k, self._allowed)
 
     def frequencies(self, words: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         """Number of passages, and in how many each term occurs."""

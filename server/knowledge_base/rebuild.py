@@ -111,7 +111,7 @@ class _Rebuild:
         live = _knowledge_base(self.context, file.kb_id).generation
         with self.context.db.read() as sql:
             kept = chunk_rows.of_files(sql, live.id, [file.name])
-        return [Chunk(chunk.text, metadata=chunk.metadata) for chunk in kept] or None
+        return [Chunk(it.text, it.start, it.end, it.page, it.headings, it.metadata, it.enabled) for it in kept] or None
 
     def swap(self) -> bool:
         """Point searchers to the new generation, unless a file came in between."""

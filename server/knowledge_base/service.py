@@ -7,6 +7,7 @@ what it holds up with SQL.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from server.db import chunks as chunk_rows
-from server.db import files, kbs
+from server.db import files, kbs, texts
 from server.db import jobs as job_rows
 from server.db.vectors import FloatArray, pack
 from server.domain import (
     Chunk,
+    Condition,
     Generation,
     Hit,
     KnowledgeBase,
@@ -81,7 +83,7 @@ class KBService(StoreHooks):
             NotFound: there is none of that name.
         """
         with self.context.db.read() as sql:
-            found = kbs.find(sql, self.kb_name)
+            found = kbs.get(sql, self._found.id) if self._found else kbs.find(sql, self.kb_name)
         if found is None:
             raise NotFound(f"未找到知识库 {self.kb_name}")
         return found
@@ -96,8 +98,8 @@ class KBService(StoreHooks):
             raise NotFound(f"知识库 {self.kb_name} 的这次重建已不存在 / this rebuild is gone")
         return found
 
-    def create_kb(self, kb_info: str | None = None) -> KnowledgeBase:
-        """Make the knowledge base.
+    def create_kb(self, kb_info: str | None = None, **hidden: Any) -> KnowledgeBase:
+        """Make the knowledge base; `hidden` are `kind`, `parent_id` and `expires` of one that people do not see.
 
         Raises:
             AlreadyExists: the name is taken.
@@ -110,20 +112,25 @@ class KBService(StoreHooks):
         taken = AlreadyExists(f"已存在同名知识库 {self.kb_name}")
         try:
             with self.context.db.write() as sql:
-                if kbs.find(sql, self.kb_name):
+                if kbs.find(sql, self.kb_name, hidden.get("kind", "")):
                     raise taken
-                return kbs.create(sql, self.kb_name, info, self.vs_type(), self.embed_model, options)
+                made = kbs.create(sql, self.kb_name, info, self.vs_type(), self.embed_model, options, **hidden)
         except IntegrityError:
             raise taken from None
+        self._found = made
+        return made
 
     def drop_kb(self) -> None:
         """Delete everything: rows first, which ends it for all who look, then indexes and bytes."""
         kb = self.kb()
         with self.context.db.write() as sql:
-            kbs.drop(sql, kb.id)
-        self.do_drop_kb(Space.of(kb.generation))
-        self.context.forget(kb.id)
-        self.context.files.remove_all(kb.id)
+            gone = [kb, *kbs.children(sql, kb.id)]
+            for one in gone:
+                kbs.drop(sql, one.id)
+        for one in gone:
+            self.do_drop_kb(Space.of(one.generation))
+            self.context.forget(one.id)
+            self.context.files.remove_all(one.id)
         self.context.db.scrub()
 
     def clear_vs(self) -> None:
@@ -218,16 +225,53 @@ class KBService(StoreHooks):
         generation = self.generation()
         with self.context.db.read() as sql:
             found = chunk_rows.of_files(sql, generation.id, file_names)
-        hits = [hit_of(chunk) for chunk in found]
+        hits = [self._hit(chunk) for chunk in found]
         return [hit for hit in hits if _matches(hit, metadata or {})]
+
+    def page_of_docs(self, file_name: str | None, offset: int, limit: int) -> tuple[int, list[Hit]]:
+        """(number of all, one page) of the chunks of a file, or of all files, in reading order; disabled ones too."""
+        generation = self.generation()
+        with self.context.db.read() as sql:
+            total, found = chunk_rows.page_of(sql, generation.id, file_name, offset, limit)
+        return total, [self._hit(chunk) for chunk in found]
+
+    def _hit(self, chunk: StoredChunk) -> Hit:
+        return replace(hit_of(chunk), kb_name=self.kb_name)
 
     def get_doc_by_ids(self, ids: Iterable[int]) -> list[Hit]:
         """Chunks with these ids, in the order of the ids; missing ones are left out."""
         wanted = list(ids)
         generation = self.generation()
         with self.context.db.read() as sql:
-            found = chunk_rows.by_ids(sql, generation.id, wanted)
-        return [hit_of(found[chunk_id]) for chunk_id in wanted if chunk_id in found]
+            found = chunk_rows.by_ids(sql, generation.id, wanted, disabled=True)
+        return [self._hit(found[chunk_id]) for chunk_id in wanted if chunk_id in found]
+
+    def read_text(self, file_name: str, start: int, end: int) -> tuple[str, int]:
+        """(characters of a file's canonical text from one offset to another, length of the whole).
+
+        Raises:
+            NotFound: there is no such file, or searches cannot find it.
+        """
+        file, generation = self.find_file(file_name), self.generation()
+        with self.context.db.read() as sql:
+            document = files.live_document(sql, file.id, generation.id)
+            if document is None:
+                raise NotFound(f"文件 {file.name} 没有可供查看的文本 / there is no text of {file.name} yet")
+            return texts.read(sql, document.id, start, end), texts.length(sql, document.id)
+
+    def enable_docs(self, ids: Sequence[int], *, enabled: bool) -> None:
+        """Let searches find chunks, or not; they stay where they are.
+
+        Raises:
+            NotFound: an id is not in this knowledge base.
+        """
+        kb = self.kb()
+        with self.context.db.write() as sql:
+            present = _present(sql, kb, ids)
+            chunk_rows.set_enabled(sql, ids, enabled=enabled)
+            _keep_edits(sql, present.values())
+            kbs.bump(sql, kb.id, [(chunk_id, chunk_id) for chunk_id in ids])
+        self.settle()
 
     def del_doc_by_ids(self, ids: Iterable[int]) -> None:
         """Delete single chunks."""
@@ -244,9 +288,7 @@ class KBService(StoreHooks):
         edits = {chunk_id: chunk for chunk_id, chunk in docs.items() if chunk is not None}
         vectors = self._embed_edits(kb.generation, edits)
         with self.context.db.write() as sql:
-            present = chunk_rows.by_ids(sql, kb.generation.id, docs)
-            if missing := [str(chunk_id) for chunk_id in docs if chunk_id not in present]:
-                raise NotFound(f"没有这些片段 / no such chunks: {', '.join(missing)}")
+            present = _present(sql, kb, docs)
             for chunk_id, chunk in edits.items():
                 chunk_rows.edit(sql, chunk_id, chunk.text, language(chunk.text), chunk.metadata, vectors[chunk_id])
             if gone := [chunk_id for chunk_id in docs if chunk_id not in edits]:
@@ -272,8 +314,10 @@ class KBService(StoreHooks):
         top_k: int | None = None,
         score_threshold: float | None = None,
         search_type: str | None = None,
+        where: Condition | None = None,
     ) -> list[Hit]:
         """The chunks that answer a query best, at most `top_k`, best first; none when it is about something else.
+        `where` filters by metadata before anything is ranked.
 
         `score_threshold` is the largest score that is kept (0 = identical … 4 = no limit). Above the
         configured threshold the caller takes everything, small talk included.
@@ -296,9 +340,10 @@ class KBService(StoreHooks):
                 if kb is None:
                     raise NotFound(f"未找到知识库 {self.kb_name}")
                 if kb.generation.embed_model != asked_with.generation.embed_model:
-                    return KBService.search_docs(self._again(kb), query, top_k, score_threshold, search_type)
+                    return KBService.search_docs(self._again(kb), query, top_k, score_threshold, search_type, where)
                 try:
-                    return self.indexes.search(sql, kb, question, wanted)
+                    hits = self.indexes.search(sql, kb, question, wanted, where)
+                    return [replace(hit, kb_name=self.kb_name) for hit in hits]
                 except StaleIndex:
                     continue
         raise Busy("索引正在更新，请重试 / the index is changing too fast, try again")
@@ -352,6 +397,15 @@ def _matches(hit: Hit, wanted: Mapping[str, Any]) -> bool:
     """Whether a chunk has these values, in its own metadata or in its place in the source."""
     shown = {**hit.metadata, "source": hit.file_name, "id": hit.id, "page": hit.page}
     return all(shown.get(key) == value for key, value in wanted.items())
+
+
+def _present(sql: Connection, kb: KnowledgeBase, ids: Iterable[int]) -> dict[int, StoredChunk]:
+    """The chunks with these ids, all of them."""
+    wanted = list(ids)
+    present = chunk_rows.by_ids(sql, kb.generation.id, wanted, disabled=True)
+    if missing := [str(chunk_id) for chunk_id in wanted if chunk_id not in present]:
+        raise NotFound(f"没有这些片段 / no such chunks: {', '.join(missing)}")
+    return present
 
 
 def _keep_edits(sql: Connection, edited: Iterable[StoredChunk]) -> None:

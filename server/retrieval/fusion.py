@@ -87,8 +87,8 @@ def calibrate(cosines: NDArray[np.floating]) -> Floats:
     return np.asarray(cosines, np.float64) * (_USUAL_SPREAD / spread)
 
 
-def fuse(cosines: NDArray[np.floating], strength: NDArray[np.floating], same_language: Flags) -> NDArray[np.intp]:
-    """The candidates' order, best first; equals keep the order that they came in.
+def fuse(cosines: NDArray[np.floating], strength: NDArray[np.floating], same_language: Flags) -> Floats:
+    """How good each candidate is: higher is better.
 
     `cosines` are known for every candidate and calibrated; `strength` is 0 where keywords did not find
     one; `same_language` tells which candidates are in the question's language.
@@ -98,7 +98,7 @@ def fuse(cosines: NDArray[np.floating], strength: NDArray[np.floating], same_lan
     keyword = credit + _FIRST_BONUS * _reciprocal_ranks(credit)
     if same_language.sum() >= _LEAST_KNOWN and not same_language.all():
         keyword = np.where(same_language, keyword, np.maximum(keyword, _imputed(dense, credit, same_language)))
-    return np.argsort(-(dense + keyword), kind="stable")
+    return np.asarray(dense + keyword, np.float64)
 
 
 def relevant(

@@ -8,7 +8,7 @@ has is never returned.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -99,14 +99,15 @@ def retrieve(question: Question, sources: Sources, transform: EmbeddingTransform
     if not len(found):
         return []
     weights = _weights(question, sources)
-    order = _order(question, found, weights, transform, wanted.search_type)[: max(wanted.top_k, _LOOKED_AT)]
+    value = _value(question, found, weights, transform, wanted.search_type)
+    order = [int(at) for at in np.argsort(-value, kind="stable")][: max(wanted.top_k, _LOOKED_AT)]
     if wanted.gate and question.raw is not None:
         held = sources.holding(question.words, [found.chunks[at].id for at in order])
         covered = fusion.coverage(weights, [held.get(found.chunks[at].id, ()) for at in order])
         order = _relevant(question, found, order, covered, transform, wanted)
     scores = np.round(transform.scale * (2.0 - 2.0 * found.cosines), 6)
     kept = [at for at in order if not scores[at] > wanted.threshold][: wanted.top_k]
-    return [_hit(found, at, float(scores[at]), place) for place, at in enumerate(kept, start=1)]
+    return [_hit(found, at, float(scores[at]), place, float(value[at])) for place, at in enumerate(kept, start=1)]
 
 
 def _candidates(question: Question, sources: Sources, transform: EmbeddingTransform, wanted: Wanted) -> _Candidates:
@@ -149,21 +150,22 @@ def _weights(question: Question, sources: Sources) -> dict[str, float]:
     return {word: fusion.idf(total, frequency.get(word, 0)) for word in question.words}
 
 
-def _order(
+def _value(
     question: Question,
     found: _Candidates,
     weights: Mapping[str, float],
     transform: EmbeddingTransform,
     search_type: SearchType,
-) -> list[int]:
+) -> Floats:
+    """How good each candidate is, for this question: higher is better."""
     if search_type == "keyword":
-        return [int(at) for at in np.argsort(-found.bm25, kind="stable")]
+        return fusion.keyword_strength(found.bm25, weights)
     known = np.where(np.isnan(found.cosines), _lowest(found.cosines), found.cosines)
     if search_type == "similarity":
-        return [int(at) for at in np.argsort(-known, kind="stable")]
+        return np.asarray(known, np.float64)
     same = np.array([chunk.lang == question.language for chunk in found.chunks])
     spread = known if transform.calibrated else fusion.calibrate(known)
-    return [int(at) for at in fusion.fuse(spread, fusion.keyword_strength(found.bm25, weights), same)]
+    return fusion.fuse(spread, fusion.keyword_strength(found.bm25, weights), same)
 
 
 def _lowest(cosines: Floats) -> float:
@@ -188,7 +190,7 @@ def _relevant(
     return [at for at, good in zip(order, mask | fresh, strict=True) if good]
 
 
-def _hit(found: _Candidates, at: int, score: float, place: int) -> Hit:
+def _hit(found: _Candidates, at: int, score: float, place: int, value: float) -> Hit:
     chunk = found.chunks[at]
     known = not np.isnan(score)
     ranks = {"fused": place}
@@ -196,26 +198,24 @@ def _hit(found: _Candidates, at: int, score: float, place: int) -> Hit:
         ranks["dense"] = found.dense_rank[chunk.id]
     if chunk.id in found.keyword_rank:
         ranks["keyword"] = found.keyword_rank[chunk.id]
-    return hit_of(chunk, score if known else None, min(1.0, max(0.0, 1.0 - score / 2)) if known else None, ranks)
+    similarity = min(1.0, max(0.0, 1.0 - score / 2)) if known else None
+    return replace(
+        hit_of(chunk), score=score if known else None, similarity=similarity, ranks=ranks, relevance=round(value, 6)
+    )
 
 
-def hit_of(
-    chunk: StoredChunk,
-    score: float | None = None,
-    similarity: float | None = None,
-    ranks: Mapping[str, int] | None = None,
-) -> Hit:
+def hit_of(chunk: StoredChunk) -> Hit:
     """A stored chunk as a search result."""
     return Hit(
         id=str(chunk.id),
         text=chunk.text,
         file_name=chunk.file_name,
-        score=score,
-        similarity=similarity,
+        score=None,
+        similarity=None,
         page=chunk.page,
         headings=chunk.headings,
         start=chunk.start,
         end=chunk.end,
         metadata=chunk.metadata,
-        ranks=ranks or {},
+        enabled=chunk.enabled,
     )

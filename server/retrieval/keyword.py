@@ -147,8 +147,9 @@ class KeywordIndex:
             self._write_version(0)
             self.version = 0
 
-    def search(self, query: Sequence[str], top_k: int) -> list[tuple[int, float]]:
-        """(chunk id, BM25 score) of the best chunks for analysed query terms, best first."""
+    def search(self, query: Sequence[str], top_k: int, allowed: Sequence[int] | None = None) -> list[tuple[int, float]]:
+        """(chunk id, BM25 score) of the best chunks for analysed query terms, best first; only `allowed` ones when
+        given."""
         if not query or top_k < 1:
             return []
         searcher = self._index.searcher()
@@ -156,7 +157,13 @@ class KeywordIndex:
             (tantivy.Occur.Should, tantivy.Query.term_query(self._schema, "terms", term, "freq"))
             for term in dict.fromkeys(query)
         ]
-        hits = searcher.search(tantivy.Query.boolean_query(clauses), top_k, count=False).hits
+        wanted = tantivy.Query.boolean_query(clauses)
+        if allowed is not None:
+            among = tantivy.Query.const_score_query(
+                tantivy.Query.term_set_query(self._schema, "id", list(allowed)), 0.0
+            )
+            wanted = tantivy.Query.boolean_query([(tantivy.Occur.Must, among), (tantivy.Occur.Must, wanted)])
+        hits = searcher.search(wanted, top_k, count=False).hits
         ids = searcher.fast_field_values("id", [address for _, address in hits])
         return [(int(chunk_id or 0), float(score)) for (score, _), chunk_id in zip(hits, ids, strict=True)]
 

@@ -16,7 +16,7 @@ from server.retrieval.fusion import calibrate, coverage, fuse, idf, keyword_stre
 
 def order(cosines: Sequence[float], strength: Sequence[float], same: Sequence[bool] | None = None) -> list[int]:
     flags = np.ones(len(cosines), np.bool_) if same is None else np.array(same)
-    return [int(at) for at in fuse(np.array(cosines), np.array(strength), flags)]
+    return [int(at) for at in np.argsort(-fuse(np.array(cosines), np.array(strength), flags), kind="stable")]
 
 
 def gate(cosines: Sequence[float], covered: Sequence[float], least: float = 0.0, talk: float = -1.0) -> list[bool]:

@@ -44,7 +44,7 @@ class Known:
     def _chunk(self, number: int) -> StoredChunk:
         lang = "zh" if number == 4 else "en"
         vector = None if number in self._without else pack(np.asarray(VECTORS[number], dtype=np.float32))
-        return StoredChunk(number, 1, 0, TEXTS[number], "f.txt", lang, None, (), None, None, {}, vector)
+        return StoredChunk(number, 1, 0, TEXTS[number], "f.txt", lang, None, (), None, None, {}, vector=vector)
 
 
 def ask(

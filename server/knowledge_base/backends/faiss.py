@@ -49,10 +49,12 @@ class FaissKBService(KBService):
         with self._index(space) as index:
             index.remove(ranges)
 
-    def do_search(self, space: Space, vector: FloatArray, top_k: int) -> list[int]:
+    def do_search(
+        self, space: Space, vector: FloatArray, top_k: int, allowed: Sequence[int] | None = None
+    ) -> list[int]:
         """Ids of the nearest vectors."""
         with self._index(space) as index:
-            return index.search(vector, top_k)
+            return index.search(vector, top_k, allowed)
 
     def do_ids(self, space: Space) -> list[int]:
         """All ids in the index."""

@@ -103,12 +103,16 @@ class FaissIndex:
         self.deleted = True
         self.path.unlink(missing_ok=True)
 
-    def search(self, vector: FloatArray, top_k: int) -> list[int]:
-        """Ids of the nearest vectors, nearest first."""
+    def search(self, vector: FloatArray, top_k: int, allowed: Sequence[int] | None = None) -> list[int]:
+        """Ids of the nearest vectors, nearest first; only `allowed` ones when given."""
         with self.lock.read():
             if self.index is None or not (count := min(top_k, self.count)):
                 return []
-            _, found = self.index.search(np.ascontiguousarray(vector[None, :]), count)
+            options = None
+            if allowed is not None:
+                chosen = faiss.IDSelectorBatch(np.asarray(allowed, dtype=np.int64))
+                options = faiss.SearchParameters(sel=chosen)  # type: ignore[call-arg]  # the stubs lag behind
+            _, found = self.index.search(np.ascontiguousarray(vector[None, :]), count, params=options)
         return [int(chunk_id) for chunk_id in found[0] if chunk_id >= 0]
 
     def ids(self) -> NDArray[np.int64]:
