@@ -54,6 +54,9 @@ class ChatModelSettings(_Endpoint):
     max_output_tokens: int = Field(default=1024, ge=1, description="answer length when the client sets none")
     concurrency: int = Field(default=32, ge=1, description="requests to this model at the same time")
     timeout: float = Field(default=120, gt=0, description="seconds without a byte until a request fails")
+    begins_thinking: bool = Field(
+        default=False, description="replies begin inside <think> without the tag, as the model's template opens it"
+    )
 
 
 class EmbeddingModelSettings(_Endpoint):
@@ -78,6 +81,9 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="address to listen on; loopback unless you say otherwise")
     port: int = Field(default=7861, ge=0, le=65535, description="port to listen on")
     public_url: str | None = Field(default=None, description="base of citation links; default: as called")
+    trusted_proxies: list[str] = Field(
+        default_factory=lambda: ["127.0.0.1", "::1"], description="proxies whose X-Forwarded headers are believed"
+    )
     cors_origins: list[str] = Field(default_factory=list, description="origins of browser front ends; ['*'] = any")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="DEBUG, INFO, WARNING or ERROR"
@@ -105,6 +111,12 @@ class Settings(BaseSettings):
     search_type: Literal["hybrid", "similarity", "keyword"] = Field(
         default="hybrid", description="hybrid, similarity or keyword"
     )
+    rewrite_questions: bool = Field(
+        default=True, description="let the model rewrite follow-up questions before the search; else a rule does"
+    )
+    temp_kb_hours: float = Field(default=24, gt=0, description="hours that the files of a conversation are kept")
+    search_engine_top_k: int = Field(default=3, ge=1, description="web results when the client sets no top_k")
+    default_search_engine: str = Field(default="duckduckgo", description="the search engine shown to clients first")
     history_len: int = Field(default=3, ge=0, description="turns of a stored conversation that the model sees")
     cached_vs_num: int = Field(default=16, ge=1, description="knowledge bases whose indexes stay in memory")
     ingest_workers: int = Field(default=4, ge=1, description="files that are worked on at the same time")
@@ -119,8 +131,9 @@ class Settings(BaseSettings):
     extractive_fallback: bool = Field(
         default=False, description="answer by quoting passages when the language model fails, and say so"
     )
+    agent_steps: int = Field(default=8, ge=1, description="calls of the model that an agent may make for one answer")
     prompt_templates: PromptTemplates = Field(
-        default_factory=dict, description="prompts by kind of chat and name; jinja2 with the variables of that kind"
+        default_factory=dict, description="prompts by kind of chat and name that replace those in configs/prompts/"
     )
 
     @model_validator(mode="after")

@@ -16,12 +16,30 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi_offline import FastAPIOffline
 
 from configs import Settings
-from server.api import chat, health, jobs, knowledge_base
+from server.api import (
+    chat,
+    conversations,
+    health,
+    jobs,
+    knowledge_base,
+    openai_chat,
+    openai_files,
+    openai_shapes,
+    retrieval,
+    server_state,
+    summaries,
+    temporary,
+)
 from server.api.text import safe_json
 from server.errors import ZhikuError
 from server.runtime import Runtime
 
 log = logging.getLogger(__name__)
+
+ROUTES = (
+    knowledge_base, temporary, summaries, chat, conversations, retrieval, openai_chat, openai_files, server_state, jobs,
+    health,
+)  # fmt: skip
 
 DESCRIPTION = """
 知识库服务：上传文件，得到带出处的回答。Files in, cited answers out.
@@ -56,8 +74,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
         strict_content_type=False,  # old clients and `curl --data` send JSON without saying so
     )
-    for router in (knowledge_base.router, chat.router, jobs.router, health.router):
-        app.include_router(router)
+    for part in ROUTES:
+        app.include_router(part.router)
     if chosen.cors_origins:
         app.add_middleware(CORSMiddleware, allow_origins=chosen.cors_origins, allow_methods=["*"], allow_headers=["*"])
     app.add_exception_handler(ZhikuError, _refused)
@@ -71,17 +89,24 @@ async def _home() -> RedirectResponse:
     return RedirectResponse("/docs")
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    """An expected error: HTTP 200 with the code in the body, which is where clients look for it."""
+async def _refused(request: Request, error: Exception) -> Response:
+    """An expected error: HTTP 200 with the code in the body, which is where clients look for it; OpenAI's clients
+    look at the HTTP status."""
+    if isinstance(error, ZhikuError) and request.url.path.startswith("/v1/"):
+        status, kind = openai_shapes.status_of(error)
+        return JSONResponse(openai_shapes.error_json(error.message, kind), status_code=status)
     code, message = (error.code, error.message) if isinstance(error, ZhikuError) else (500, "")
     body: dict[str, Any] = {"code": code, "msg": message, "data": None}
     return JSONResponse(body)
 
 
-async def _malformed(_: Request, error: Exception) -> Response:
+async def _malformed(request: Request, error: Exception) -> Response:
     """A request of the wrong shape: FastAPI's own answer without an echo of the input, which may be anything."""
     found = error.errors() if isinstance(error, RequestValidationError) else ()
     detail = [{"type": item["type"], "loc": item["loc"], "msg": item["msg"]} for item in found]
+    if request.url.path.startswith("/v1/"):
+        words = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in detail)
+        return JSONResponse(openai_shapes.error_json(words, "invalid_request_error"), status_code=400)
     return JSONResponse({"detail": safe_json(jsonable_encoder(detail))}, status_code=422)
 
 

@@ -101,6 +101,7 @@ def serve(
         log_level=settings.log_level.lower(),
         access_log=settings.log_level == "DEBUG",
         timeout_graceful_shutdown=5,
+        proxy_headers=False,  # only links need them, and take more of them than uvicorn would
     )
 
 
@@ -176,14 +177,14 @@ def _hidden(name: Path) -> bool:
 
 def _ingest(runtime: Any, name: str, found: Sequence[tuple[str, Path]], *, override: bool) -> dict[str, str]:
     """Upload and ingest with a progress bar; returns the reasons of files that failed."""
-    from server.knowledge_base.operations import Outcome, Upload
+    from server.knowledge_base.operations import Outcome, Upload, service_of
 
     service = runtime.service
     options = service.context.split_options(None, None, None)
     outcome = Outcome()
     for label, path in found:
         with path.open("rb") as stream:
-            one = service.operations.upload(name, [Upload(label, stream)], options, override=override)
+            one = service.operations.upload(service_of(name), [Upload(label, stream)], options, override=override)
         outcome.jobs |= one.jobs
         outcome.failed |= one.failed
     runtime.service.runner.start()
@@ -293,8 +294,10 @@ def kb_remove(
     data_dir: DataDir = None,
 ) -> None:
     """Delete files for good. 彻底删除文件。"""
+    from server.knowledge_base.operations import service_of
+
     with _runtime(data_dir) as runtime:
-        failed = runtime.service.operations.delete(name, file_names, delete_content=True)
+        failed = runtime.service.operations.delete(service_of(name), file_names, delete_content=True)
     for file, reason in failed.items():
         errors.print(f"{file}: {reason}", markup=False, style="red")
     raise typer.Exit(1 if failed else 0)

@@ -144,6 +144,7 @@ class KnowledgeBase:
     uid: str = ""
     kind: str = ""
     expires: float | None = None
+    attributes: Metadata = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,30 @@ from dataclasses import dataclass
 
 from configs import Settings
 from server.api.deps import Service
-from server.api.gates import Gates
+from server.chat.agent import Agent
+from server.chat.history import History
 from server.chat.prompts import Prompts
 from server.chat.service import ChatService
+from server.chat.summary import Summarizer
+from server.chat.tools import Toolbox
 from server.db import files, kbs
 from server.db.session import Database
+from server.domain import Hit
 from server.errors import ConfigurationError
 from server.ingest.jobs import Handler, JobRunner
 from server.ingest.splitters.factory import splitter
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.factory import KBServiceFactory, vs_type_of
-from server.knowledge_base.operations import INGEST, IngestHandler, Operations
+from server.knowledge_base.gates import Gates
+from server.knowledge_base.operations import INGEST, IngestHandler, Operations, service_of
 from server.knowledge_base.rebuild import REBUILD, RebuildHandler, drop_orphans
+from server.knowledge_base.search import Searcher, SearchOptions
+from server.knowledge_base.summaries import Summaries
+from server.knowledge_base.temporary import TemporaryKBs
+from server.knowledge_base.vector_stores import VectorStores
 from server.models.chat import ChatModels
 from server.models.registry import default_transform, embedding_models
+from server.web.search import WebSearch
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +59,23 @@ class Runtime:
         handlers: dict[str, Handler] = {INGEST: IngestHandler(context), REBUILD: RebuildHandler(context)}
         runner = JobRunner(db, handlers, settings.ingest_workers)
         models = ChatModels(settings.llm_models)
+        prompts, gates, web = Prompts.load(settings), Gates(), WebSearch()
+        operations, searcher = Operations(context, runner), Searcher(gates, settings.top_k)
+        chat = ChatService(settings, models, prompts, History(db))
         service = Service(
             settings=settings,
             context=context,
-            operations=Operations(context, runner),
+            operations=operations,
             runner=runner,
-            chat=ChatService(settings, models, db),
-            gates=Gates(),
+            gates=gates,
+            searcher=searcher,
+            chat=chat,
+            agent=Agent(settings, chat, _toolbox(context, searcher, gates, None)),
+            web=web,
+            temp=TemporaryKBs(context),
+            summarizer=Summarizer(models, prompts),
+            summaries=Summaries(context, operations),
+            vector_stores=VectorStores(context, operations),
         )
         return cls(service, models)
 
@@ -73,13 +93,32 @@ class Runtime:
 
     def start(self) -> None:
         """Clear away what a crash left, and let the workers begin."""
+        self.service.temp.sweep()
+        self.service.vector_stores.list_stores()
         sweep(self.service.context)
         self.service.runner.start()
 
     def stop(self) -> None:
         """Stop the workers, save the indexes, close the database."""
+        self.service.chat.history.close()
         self.service.runner.stop()
         self.service.context.close()
+
+
+def _toolbox(context: KBContext, searcher: Searcher, gates: Gates, web: WebSearch | None) -> Toolbox:
+    """The agent's tools over this service."""
+
+    async def search(name: str, query: str) -> list[Hit]:
+        opened = await gates.run_free(lambda: service_of(name))
+        return (await searcher.search([opened], query, SearchOptions())).hits
+
+    def known() -> list[tuple[str, str]]:
+        with context.db.read() as sql:
+            return [(kb.name, kb.info) for kb in kbs.list_all(sql)]
+
+    settings = context.settings
+    found = web.finder(settings.default_search_engine, settings.search_engine_top_k) if web else None
+    return Toolbox(search, known, found)
 
 
 def check(settings: Settings) -> None:
@@ -90,7 +129,7 @@ def check(settings: Settings) -> None:
     """
     vs_type_of(settings.default_vs_type)
     splitter(settings.text_splitter, settings.chunk_size, settings.chunk_overlap)
-    Prompts(settings.prompt_templates).check()
+    Prompts.load(settings)
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:

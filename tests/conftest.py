@@ -21,12 +21,10 @@ import yaml
 from fastapi.testclient import TestClient
 
 from configs import ChatModelSettings, EmbeddingModelSettings, Settings
-from configs.settings import CONFIG_DIR
 from server.app import create_app
 from server.models.fake_llm import FakeLLM
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-PROMPTS = yaml.safe_load((CONFIG_DIR / "prompts.yaml").read_text(encoding="utf-8"))["prompt_templates"]
 
 
 def free_port() -> int:
@@ -45,7 +43,6 @@ def fake_settings(data_dir: Path, **changes: Any) -> Settings:
         "data_dir": data_dir,
         "embedding_models": fakes,
         "default_embed_model": "fake",
-        "prompt_templates": PROMPTS,
         **changes,
     }
     return Settings(**values)

@@ -264,3 +264,31 @@ def test_yaml_files_hold_only_known_settings() -> None:
     for path in (PROJECT_ROOT / "configs").glob("*.yaml"):
         keys = set(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
         assert keys <= Settings.model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("headers", "peer", "wanted"),
+    [
+        ({"x-forwarded-proto": "https", "x-forwarded-host": "kb.example"}, "10.1.2.3", "https://kb.example/"),
+        (
+            {"x-forwarded-host": "kb.example:8443", "x-forwarded-prefix": "/a/b/"},
+            "10.1.2.3",
+            "http://kb.example:8443/a/b/",
+        ),
+        ({"x-forwarded-host": "outer, inner"}, "10.1.2.3", "http://outer/"),
+        ({"x-forwarded-host": "kb.example"}, "11.1.2.3", "http://here/"),
+        ({"x-forwarded-host": 'evil/"><script>'}, "10.1.2.3", "http://here/"),
+        ({"x-forwarded-proto": "javascript"}, "10.1.2.3", "http://here/"),
+        ({"x-forwarded-prefix": "//evil.example"}, "10.1.2.3", "http://here/"),
+        ({}, "10.1.2.3", "http://here/"),
+    ],
+)
+def test_only_trusted_proxies_say_where_we_are(headers: dict[str, str], peer: str, wanted: str) -> None:
+    from fastapi import Request
+
+    from server.api.proxies import base_url
+
+    raw = [(key.encode(), value.encode()) for key, value in {"host": "here", **headers}.items()]
+    scope = {"type": "http", "scheme": "http", "path": "/x", "root_path": "", "headers": raw, "client": (peer, 1),
+             "server": ("here", 80), "query_string": b""}  # fmt: skip
+    assert base_url(Request(scope), ["10.0.0.0/8"]) == wanted

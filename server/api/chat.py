@@ -1,31 +1,47 @@
-"""Chat: with a knowledge base, and with the model alone."""
+"""Chat: with knowledge bases, files, the web, tools, or the model alone, as server-sent events."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import json
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
-from server.api import events
-from server.api.deps import ServiceDep
-from server.api.schemas import Chat, ChatFields, HistoryItem, KnowledgeBaseChat
-from server.chat.prompts import message
-from server.chat.service import ChatService, Conversation
-from server.chat.service import Request as ChatRequest
+from server.api import events, links, shapes
+from server.api.deps import Service, ServiceDep
+from server.api.schemas import (
+    AgentChat,
+    BaseResponse,
+    Chat,
+    ChatFields,
+    Feedback,
+    FileChat,
+    HistoryItem,
+    KBChat03,
+    KnowledgeBaseChat,
+    PassageFields,
+    SearchEngineChat,
+)
+from server.chat.context import message
+from server.chat.parts import Asked, Conversation
+from server.chat.service import Closeness, Finder
+from server.db import messages
 from server.domain import Hit
-from server.errors import ZhikuError
+from server.errors import InvalidRequest
 from server.knowledge_base.operations import service_of
+from server.knowledge_base.search import SearchOptions
+from server.knowledge_base.service import KBService
 from server.names import kb_label
 
 router = APIRouter(prefix="/chat", tags=["Chat"])
 
 
-def _request(body: ChatFields, history: list[HistoryItem]) -> ChatRequest:
-    return ChatRequest(
+def asked_of(body: ChatFields, kind: str, history: list[HistoryItem]) -> Asked:
+    """What a request asks."""
+    return Asked(
         query=body.query,
-        stream=body.stream,
+        kind=kind,
         model_name=body.model_name,
         temperature=body.temperature,
         max_tokens=body.max_tokens if body.max_tokens and body.max_tokens > 0 else None,
@@ -34,63 +50,136 @@ def _request(body: ChatFields, history: list[HistoryItem]) -> ChatRequest:
     )
 
 
-@router.post("/knowledge_base_chat", operation_id="knowledge_base_chat")
-async def knowledge_base_chat(body: KnowledgeBaseChat, request: Request, service: ServiceDep) -> Response:
-    """Answer a question from a knowledge base. Server-sent events: `{"answer": …}` as it is written, then
-    `{"docs": […]}`; with `stream: false` one event with both. `{"code": 500, "msg": …}` reports a failure."""
-    name = kb_label(body.knowledge_base_name)
-    asked = _request(body, body.history)
-    service.chat.check(asked, "knowledge_base_chat")
-    kb_service = await service.gates.run(name, lambda: service_of(name))
+def passages_of(service: Service, kb_services: list[KBService], body: PassageFields) -> Finder:
+    """Finds passages in these knowledge bases."""
+    options = SearchOptions(body.top_k, body.score_threshold, body.search_type)
 
-    def search() -> list[Hit]:
-        return kb_service.search_docs(body.query, body.top_k, body.score_threshold, body.search_type)
+    async def find(question: str) -> list[Hit]:
+        return (await service.searcher.search(kb_services, question, options)).hits
 
-    async def answered() -> AsyncIterator[Mapping[str, Any]]:
-        try:
-            hits = await service.gates.run(name, search)
-        except ZhikuError as error:
-            yield {"code": error.code, "msg": error.message}
-            return
-        base, nearness = service.public_url(request), kb_service.closeness
-        async for event in service.chat.answer(asked, kb_service.kb_name, hits, base, nearness):
-            for part in _fitting(event):
-                yield part
-
-    return events.stream(answered())
+    return find
 
 
-def _fitting(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """An event, spread over several when one would be too large for old clients."""
-    answer, docs = event.get("answer", ""), event.get("docs")
-    parts: list[Mapping[str, Any]] = [
-        {"answer": answer[at : at + _LONGEST_ANSWER]} for at in range(0, len(answer), _LONGEST_ANSWER)
-    ]
-    if docs is None:
-        return parts if "answer" in event else [event]
-    groups = [{"docs": group} for group in events.split_docs(docs, events.MAX_EVENT // 2)]
-    if "answer" in event and len(parts) <= 1:
-        groups[0] = {"answer": answer, **groups[0]}
-        parts = []
-    return [*parts, *groups]
-
-
-_LONGEST_ANSWER = 4500
-"""Characters of an answer in one event: even as escapes of twelve bytes they stay below what old clients read."""
+def sources_in(service: Service, request: Request, asked: Asked, link: links.Link | None = None) -> shapes.Sources:
+    """How sources are shown: with links to the files unless told otherwise."""
+    base = service.public_url(request)
+    quotes = service.chat.quotes(asked)
+    none_found = shapes.NOTHING_FOUND if quotes else shapes.NO_HITS
+    return shapes.Sources(link or links.to_files(base), base, none_found)
 
 
 @router.post("/chat", operation_id="chat")
 async def chat(body: Chat, service: ServiceDep) -> Response:
     """Chat with the model alone. Server-sent events: `{"text": …, "message_id": …}`."""
     given = body.history if isinstance(body.history, list) else []
-    asked = _request(body, given)
     turns = body.history if isinstance(body.history, int) else body.history_len
-    service.chat.check(asked, "llm_chat")
-    return events.stream(_chat_events(service.chat, asked, Conversation(body.conversation_id, turns)))
+    asked = asked_of(body, "llm_chat", given).kept(Conversation(body.conversation_id, turns))
+    service.chat.check(asked)
+    return events.stream(shapes.text_with_id(service.chat.answer(asked), stream=body.stream, details=body.details))
 
 
-async def _chat_events(
-    chat_service: ChatService, asked: ChatRequest, kept: Conversation
-) -> AsyncIterator[Mapping[str, Any]]:
-    async for event in chat_service.chat(asked, kept):
-        yield event
+@router.post("/knowledge_base_chat", operation_id="knowledge_base_chat")
+async def knowledge_base_chat(body: KnowledgeBaseChat, request: Request, service: ServiceDep) -> Response:
+    """Answer a question from a knowledge base. Server-sent events: `{"answer": …}` as it is written, then
+    `{"docs": […]}`; with `stream: false` one event with both. `{"code": 500, "msg": …}` reports a failure."""
+    name = kb_label(body.knowledge_base_name)
+    asked = asked_of(body, "knowledge_base_chat", body.history)
+    if body.conversation_id:
+        turns = service.settings.history_len if body.history_len is None else body.history_len
+        asked = asked.kept(Conversation(body.conversation_id, turns))
+    service.chat.check(asked)
+    kb_service = await service.gates.run(name, lambda: service_of(name))
+    parts = service.chat.answer(asked, passages_of(service, [kb_service], body), kb_service.closeness)
+    return events.stream(
+        shapes.answer_and_docs(parts, sources_in(service, request, asked), stream=body.stream, details=body.details)
+    )
+
+
+@router.post("/file_chat", operation_id="file_chat", tags=["Knowledge Base Management"])
+async def file_chat(body: FileChat, request: Request, service: ServiceDep) -> Response:
+    """Answer a question from the files of a conversation (see `upload_temp_docs`); events as for a knowledge base."""
+    asked = asked_of(body, "knowledge_base_chat", body.history)
+    service.chat.check(asked)
+    kb_service = await service.gates.run_free(lambda: service.temp.open(body.knowledge_id))
+    parts = service.chat.answer(asked, passages_of(service, [kb_service], body), kb_service.closeness)
+    shown = sources_in(service, request, asked, links.to_nothing)
+    return events.stream(shapes.answer_and_docs(parts, shown, stream=body.stream, details=body.details))
+
+
+@router.post("/search_engine_chat", operation_id="search_engine_chat")
+async def search_engine_chat(body: SearchEngineChat, request: Request, service: ServiceDep) -> Response:
+    """Answer a question from what a web search finds; events as for a knowledge base."""
+    asked = asked_of(body, "search_engine_chat", body.history)
+    service.chat.check(asked)
+    find = service.web.finder(body.search_engine_name, body.top_k or service.settings.search_engine_top_k)
+    parts = service.chat.answer(asked, find, service.context.closeness)
+    shown = sources_in(service, request, asked, links.to_pages)
+    return events.stream(shapes.answer_and_docs(parts, shown, stream=body.stream, details=body.details))
+
+
+@router.post("/agent_chat", operation_id="agent_chat")
+async def agent_chat(body: AgentChat, service: ServiceDep) -> Response:
+    """Answer a question with the help of tools. Events: `{"answer": …}`, `{"tools": […]}`, `{"final_answer": …}`."""
+    asked = asked_of(body, "agent_chat", body.history)
+    service.chat.check(asked)
+    parts = service.agent.answer(asked, body.tools)
+    return events.stream(shapes.agent_steps(parts, stream=body.stream))
+
+
+@router.post("/feedback", operation_id="chat_feedback")
+async def chat_feedback(body: Feedback, service: ServiceDep) -> BaseResponse:
+    """Store what somebody thought of an answer."""
+
+    def store() -> bool:
+        with service.context.db.write() as sql:
+            return messages.set_feedback(sql, body.message_id, body.score, body.reason)
+
+    if not await service.gates.run_free(store):
+        return BaseResponse(code=500, msg=f"反馈聊天记录出错： 没有消息 / there is no message {body.message_id}")
+    return BaseResponse(msg=f"已反馈聊天记录 {body.message_id}")
+
+
+# ---- as the 0.3 releases have it
+
+
+@router.post("/kb_chat", operation_id="kb_chat")
+async def kb_chat(body: KBChat03, request: Request, service: ServiceDep) -> Response:
+    """Answer a question from a knowledge base, a conversation's files or the web, as 0.3 clients ask: the sources
+    come first, in a chunk of their own. With `stream: false` the completion comes as a JSON string."""
+    asked = asked_of(body, "knowledge_base_chat", body.history)
+    chunks = await chunks_of_mode(service, request, asked, body.mode, body.kb_name, body, docs_only=body.return_direct)
+    if body.stream:
+        return events.stream(chunks)
+    return JSONResponse(json.dumps(await shapes.whole_reply_03(chunks), ensure_ascii=False))
+
+
+async def chunks_of_mode(
+    service: Service,
+    request: Request,
+    asked: Asked,
+    mode: str,
+    name: str,
+    body: PassageFields,
+    *,
+    docs_only: bool = False,
+) -> Any:
+    """The chunks of an answer from one of the three kinds of sources that 0.3 clients name."""
+    find, closeness, link, asked = await _mode(service, asked, mode, name, body)
+    service.chat.check(asked)
+    shown = sources_in(service, request, asked, link)
+    parts = service.chat.answer(asked, find, closeness)
+    return shapes.docs_first(parts, shown, asked.model_name or service.chat.default_model, docs_only=docs_only)
+
+
+async def _mode(
+    service: Service, asked: Asked, mode: str, name: str, body: PassageFields
+) -> tuple[Finder, Closeness, links.Link | None, Asked]:
+    if mode == "search_engine":
+        find = service.web.finder(name, body.top_k or service.settings.search_engine_top_k)
+        return find, service.context.closeness, links.to_pages, asked.of_kind("search_engine_chat")
+    if mode not in ("local_kb", "temp_kb"):
+        raise InvalidRequest(f"mode 应为 / mode must be local_kb, temp_kb or search_engine: {mode}")
+    local = mode == "local_kb"
+    kb_service = await service.gates.run_free(lambda: service_of(name) if local else service.temp.open(name))
+    find = passages_of(service, [kb_service], body)
+    return find, kb_service.closeness, None if local else links.to_nothing, asked

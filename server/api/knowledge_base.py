@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, File, Form, Query, UploadFile
 from fastapi import Body as JsonBody
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, Response
 from pydantic import TypeAdapter, ValidationError
 
 from server.api import events
@@ -34,13 +34,14 @@ from server.api.schemas import (
     UpdateDocsById,
     UpdateInfo,
 )
-from server.api.text import clean_text, safe_json, whole
+from server.api.text import clean_text, own_metadata, safe_json, whole
 from server.db import chunks as chunk_rows
 from server.db import files, kbs
 from server.domain import Chunk, Hit, StoredFile
 from server.errors import InvalidRequest, NotFound, ZhikuError
 from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.operations import Outcome, Upload, service_of
+from server.knowledge_base.search import SearchOptions
 from server.names import file_label, kb_label
 
 router = APIRouter(prefix="/knowledge_base", tags=["Knowledge Base Management"], route_class=LargeFormRoute)
@@ -171,22 +172,22 @@ def _details(file: StoredFile, document: files.DocumentInfo | None, counts: tupl
 async def search_docs(body: SearchDocs, service: ServiceDep) -> list[dict[str, Any]]:
     """The chunks that answer a query best, as a bare array; an unknown knowledge base gives an empty one."""
 
-    def search() -> list[dict[str, Any]]:
-        kb_service = KBServiceFactory.get_service_by_name(body.knowledge_base_name)
-        if kb_service is None:
-            return []
-        if body.query.strip():
-            hits = kb_service.search_docs(body.query, body.top_k, body.score_threshold, body.search_type)
-            return [_search_item(hit) for hit in hits]
-        if not (body.file_name or body.metadata):
-            return []
-        names = [file_label(body.file_name)] if body.file_name else None
-        return [_search_item(hit, LISTING_SCORE) for hit in kb_service.list_docs(names, body.metadata)]
+    name = body.knowledge_base_name
+    kb_service = await service.gates.run(name, lambda: KBServiceFactory.get_service_by_name(name))
+    if kb_service is None:
+        return []
+    if body.query.strip():
+        options = SearchOptions(body.top_k, body.score_threshold, body.search_type)
+        return [search_item(hit) for hit in (await service.searcher.search([kb_service], body.query, options)).hits]
+    if not (body.file_name or body.metadata):
+        return []
+    names = [file_label(body.file_name)] if body.file_name else None
+    hits = await service.gates.run(name, lambda: kb_service.list_docs(names, body.metadata))
+    return [search_item(hit, LISTING_SCORE) for hit in hits]
 
-    return await service.gates.run(body.knowledge_base_name, search)
 
-
-def _search_item(hit: Hit, score: float | None = None) -> dict[str, Any]:
+def search_item(hit: Hit, score: float | None = None) -> dict[str, Any]:
+    """A hit as the contract has it."""
     place = {"page": hit.page, "headings": list(hit.headings) or None, "start": hit.start, "end": hit.end}
     return {
         "page_content": hit.text,
@@ -224,21 +225,13 @@ async def update_docs_by_id(body: UpdateDocsById, service: ServiceDep) -> BaseRe
 
 
 def _chunk(item: DocItem) -> Chunk:
-    return Chunk(clean_text(item.page_content), metadata=_own_metadata(item.metadata))
+    return Chunk(clean_text(item.page_content), metadata=own_metadata(item.metadata))
 
 
 def _chunk_id(key: str) -> int:
     if not key.isascii() or not key.isdigit() or len(key) > 18:
         raise NotFound(f"没有这个片段 / no such chunk: {key[:40]}")
     return int(key)
-
-
-_PLACE = frozenset({"source", "id", "page", "headings", "start", "end"})
-
-
-def _own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a client may set; the place in the source is the server's to tell."""
-    return {key: value for key, value in safe_json(dict(metadata)).items() if key not in _PLACE}
 
 
 _DOCS: TypeAdapter[dict[str, list[DocItem]]] = TypeAdapter(dict[str, list[DocItem]])
@@ -273,17 +266,22 @@ async def upload_docs(
     name = kb_label(knowledge_base_name)
     custom = _custom_docs(docs)
     options = service.context.split_options(chunk_size, chunk_overlap, zh_title_enhance)
-    sent = [Upload(_sent_name(upload.filename), upload.file) for upload in uploads]
+    sent = [Upload(sent_name(upload.filename), upload.file) for upload in uploads]
     outcome = await service.gates.run(
         name,
         lambda: service.operations.upload(
-            name, sent, options, override=bool(override), vectorise=to_vector_store is not False, docs=custom
+            service_of(name),
+            sent,
+            options,
+            override=bool(override),
+            vectorise=to_vector_store is not False,
+            docs=custom,
         ),
     )
     return await _report(service, outcome, "文件上传与向量化完成", wait=wait is not False)
 
 
-def _sent_name(name: str | None) -> str:
+def sent_name(name: str | None) -> str:
     """A form's file name as the user knows it: browsers write a quotation mark as %22."""
     return (name or "").replace("%22", '"')
 
@@ -301,7 +299,7 @@ async def delete_docs(body: DeleteDocs, service: ServiceDep) -> BaseResponse:
     """Take files out of the search, and with `delete_content` off the server."""
     name = kb_label(body.knowledge_base_name)
     failed = await service.gates.run(
-        name, lambda: service.operations.delete(name, body.file_names, delete_content=body.delete_content)
+        name, lambda: service.operations.delete(service_of(name), body.file_names, delete_content=body.delete_content)
     )
     return BaseResponse(msg="文件删除完成", data={"failed_files": failed})
 
@@ -323,7 +321,7 @@ async def update_docs(body: UpdateDocs, service: ServiceDep) -> BaseResponse:
     outcome = await service.gates.run(
         name,
         lambda: service.operations.update(
-            name, body.file_names, options, override_custom=body.override_custom_docs, docs=custom
+            service_of(name), body.file_names, options, override_custom=body.override_custom_docs, docs=custom
         ),
     )
     return await _report(service, outcome, "更新文档完成", wait=body.wait)
@@ -347,10 +345,10 @@ async def download_doc(
         return file, path
 
     file, path = await service.gates.run(name, find)
-    return _file_response(file.name, path, inline=preview)
+    return file_response(file.name, path, inline=preview)
 
 
-def _file_response(name: str, path: Any, *, inline: bool) -> FileResponse:
+def file_response(name: str, path: Any, *, inline: bool) -> FileResponse:
     """A file that a browser shows without running anything in it."""
     base = PurePosixPath(name).name
     kind: Literal["inline", "attachment"] = "inline" if inline else "attachment"
@@ -400,8 +398,3 @@ async def _rebuild_events(service: Service, job_id: int) -> AsyncIterator[Mappin
             yield {"code": 500, "msg": job.reason or job.state}
     except NotFound:
         yield {"code": 404, "msg": "知识库已被删除 / the knowledge base was deleted meanwhile"}
-
-
-def refused(error: ZhikuError) -> JSONResponse:
-    """An expected error: HTTP 200, and the code in the body."""
-    return JSONResponse({"code": error.code, "msg": error.message, "data": None})

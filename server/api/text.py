@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 _DEEPEST = 20
+_PLACE = frozenset({"source", "id", "page", "headings", "start", "end"})
 
 
 def clean_text(text: str) -> str:
@@ -37,3 +39,8 @@ def safe_json(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [safe_json(item, depth + 1) for item in value]
     return value
+
+
+def own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What a client may set; the place in the source is the server's to tell."""
+    return {key: value for key, value in safe_json(dict(metadata)).items() if key not in _PLACE}

@@ -1,119 +1,100 @@
-"""What the model is shown: templates, numbered sources between marker lines, history within the budget."""
+"""Prompt templates: text files by kind of chat, name and language, with named slots.
+
+`configs/prompts/<kind>/<name>.<language>.txt`, or `<name>.txt` for all languages. The files of the operator's
+configuration folder win over the shipped ones, and `prompt_templates` in the settings wins over both. Slots are
+jinja2's `{{ question }}`; what fills them is never evaluated, whatever braces it holds.
+"""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from server.domain import Hit
+from configs import Settings
+from configs.settings import CONFIG_DIR
 from server.errors import ConfigurationError, InvalidRequest
-from server.models.chat import Message, Role
 
 _ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
 
 
-@dataclass(frozen=True, slots=True)
 class Prompts:
-    """The configured templates. Values are filled in and never evaluated, whatever braces they hold."""
+    """The configured templates."""
 
-    templates: Mapping[str, Mapping[str, str]]
+    def __init__(self, templates: Mapping[str, Mapping[str, str]]) -> None:
+        self._templates = templates
 
-    def check(self) -> None:
+    @classmethod
+    def load(cls, settings: Settings) -> Prompts:
         """Read all templates.
 
         Raises:
             ConfigurationError: one is broken.
         """
-        for kind, templates in self.templates.items():
+        folders = dict.fromkeys([CONFIG_DIR, Path(os.environ.get("ZHIKU_CONFIG_DIR", CONFIG_DIR))])
+        found: dict[str, dict[str, str]] = {}
+        for kind, name, text in _files(folder / "prompts" for folder in folders):
+            found.setdefault(kind, {})[name] = text
+        for kind, templates in settings.prompt_templates.items():
+            found[kind] = _overridden(found.get(kind, {}), templates)
+        for kind, templates in found.items():
             for name, text in templates.items():
-                try:
-                    _ENVIRONMENT.from_string(text)
-                except TemplateError as error:
-                    raise ConfigurationError(f"提示模板有误 / prompt template {kind}.{name}: {error}") from None
+                _check(kind, name, text)
+        return cls(found)
 
-    def render(self, kind: str, name: str, **values: str) -> str:
+    def names(self, kind: str) -> list[str]:
+        """Names of the templates of a kind, each once whatever its languages."""
+        return list(dict.fromkeys(name.partition(".")[0] for name in self._templates.get(kind, ())))
+
+    def kinds(self) -> dict[str, dict[str, str]]:
+        """All templates, in the language that comes first."""
+        return {kind: {name: self.text(kind, name, "zh") for name in self.names(kind)} for kind in self._templates}
+
+    def text(self, kind: str, name: str, language: str) -> str:
+        """A template as it is written; the English one where a language has none of its own.
+
+        Raises:
+            InvalidRequest: there is no template of that name.
+        """
+        known = self._templates.get(kind, {})
+        for candidate in (f"{name}.{language}", name, f"{name}.en", f"{name}.zh"):
+            if candidate in known and "." not in name:
+                return known[candidate]
+        raise InvalidRequest(
+            f"没有提示模板 {name} / there is no prompt template {name}; 可用 / there are: {', '.join(self.names(kind))}"
+        )
+
+    def render(self, kind: str, name: str, language: str, **values: str) -> str:
         """A template with its values.
 
         Raises:
             InvalidRequest: there is no template of that name.
-            ConfigurationError: the template is broken.
+            ConfigurationError: the template asks for something that this kind of chat does not have.
         """
-        known = self.templates.get(kind, {})
-        if name not in known:
-            raise InvalidRequest(
-                f"没有提示模板 {name} / there is no prompt template {name}; 可用 / there are: {', '.join(known)}"
-            )
         try:
-            return _ENVIRONMENT.from_string(known[name]).render(**values)
+            return _ENVIRONMENT.from_string(self.text(kind, name, language)).render(**values)
         except TemplateError as error:
             raise ConfigurationError(f"提示模板 {kind}.{name} 有误 / prompt template {kind}.{name}: {error}") from None
 
 
-def context_of(hits: Sequence[Hit]) -> str:
-    """The sources, numbered from 1, between two marker lines that no document can foresee."""
-    mark = secrets.token_hex(8)
-    sources = "\n\n".join(f"[{number}] ({hit.file_name})\n{hit.text}" for number, hit in enumerate(hits, start=1))
-    return f"<<<SOURCES {mark}>>>\n{sources}\n<<<END {mark}>>>"
+def _files(folders: Iterable[Path]) -> Iterable[tuple[str, str, str]]:
+    """(kind, name with its language, text) of all template files."""
+    for folder in folders:
+        for path in sorted(folder.glob("*/*.txt")):
+            yield path.parent.name, path.stem, path.read_text(encoding="utf-8").removesuffix("\n")
 
 
-def estimate_tokens(text: str) -> int:
-    """About how many tokens a text takes, rather too many than too few: a Chinese character one, other text a
-    third of its characters."""
-    wide = sum(1 for character in text if character >= "\u2e80")
-    return wide + (len(text) - wide) // 3 + 4
+def _overridden(shipped: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """An operator's template without a language stands for all languages."""
+    kept = {name: text for name, text in shipped.items() if name.partition(".")[0] not in own}
+    return {**kept, **own}
 
 
-def fit_sources(hits: Sequence[Hit], budget: int) -> list[Hit]:
-    """The best hits that fit into a number of tokens; the first one always stays."""
-    kept: list[Hit] = []
-    for hit in hits:
-        budget -= estimate_tokens(hit.text) + estimate_tokens(hit.file_name)
-        if kept and budget < 0:
-            break
-        kept.append(hit)
-    return kept
-
-
-def conversation(history: Sequence[Message], question: str, budget: int) -> list[Message]:
-    """System text, earlier turns and the question, within a number of tokens.
-
-    Roles alternate and the first turn is the user's, as strict models want it. What does not fit goes in
-    pairs, oldest first; system text and question stay.
-    """
-    system = "\n\n".join(turn.content for turn in history if turn.role == "system")
-    pairs = _pairs(_alternating([turn for turn in history if turn.role != "system"]))
-    left = budget - estimate_tokens(question) - estimate_tokens(system)
-    kept: list[Message] = []
-    for pair in reversed(pairs):
-        left -= sum(estimate_tokens(turn.content) for turn in pair)
-        if left < 0:
-            break
-        kept = [*pair, *kept]
-    head = [Message("system", system)] if system else []
-    return [*head, *kept, Message("user", question)]
-
-
-def _alternating(turns: Sequence[Message]) -> list[Message]:
-    """Neighbours of one role become one turn; a leading answer goes."""
-    merged: list[Message] = []
-    for turn in turns:
-        if merged and merged[-1].role == turn.role:
-            merged[-1] = Message(turn.role, f"{merged[-1].content}\n\n{turn.content}")
-        elif merged or turn.role == "user":
-            merged.append(turn)
-    return merged
-
-
-def _pairs(turns: Sequence[Message]) -> list[tuple[Message, Message]]:
-    """Questions with their answers; a last question without one is left out."""
-    return [(turns[at], turns[at + 1]) for at in range(0, len(turns) - 1, 2)]
-
-
-def message(role: str, content: str) -> Message:
-    """A turn as a client sent it."""
-    roles: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
-    return Message(roles[role], content)
+def _check(kind: str, name: str, text: str) -> None:
+    try:
+        _ENVIRONMENT.from_string(text)
+    except TemplateError as error:
+        raise ConfigurationError(f"提示模板有误 / prompt template {kind}.{name}: {error}") from None

@@ -1,223 +1,242 @@
-"""Chats: one event after the other, as the contract has them."""
+"""Answers questions: finds passages, lets a model or the quoting answerer write, checks what is cited.
+
+An answer is a stream of parts (`server.chat.parts`): `Begun` with the sources, `Said` and `Thought` as they come,
+`Done` at the end. Errors are raised; what shape all this has for a client is the routes' business.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
-from urllib.parse import urlencode
 
 from configs import Settings
 from configs.settings import EXTRACTIVE
-from server.chat import extractive
-from server.chat.prompts import Prompts, context_of, conversation, estimate_tokens, fit_sources
-from server.db import messages
-from server.db.session import Database
+from server.chat import extractive, followup
+from server.chat.citations import Checked, MarkFilter, check
+from server.chat.context import context_of, conversation, estimate_tokens, fenced, fit_sources
+from server.chat.history import History
+from server.chat.parts import Asked, Begun, Citation, Done, Part, Said, Thought
+from server.chat.prompts import Prompts
 from server.domain import Hit
-from server.errors import InvalidRequest, LLMError, ZhikuError
-from server.models.chat import ChatModel, ChatModels, Message
+from server.errors import InvalidRequest, LLMError
+from server.models.chat import ChatModel, ChatModels, Message, Piece, Usage
 from server.retrieval.analysis import language
 
 log = logging.getLogger(__name__)
 
-Event = dict[str, Any]
+Finder = Callable[[str], Awaitable[Sequence[Hit]]]
+"""Finds the passages that a question is answered from."""
 Closeness = Callable[[str, Sequence[str]], Sequence[float]]
-"""How near each of some texts is to a question, for quotations in another language than the question's."""
-NO_HITS = "<span style='color:red'>未找到相关文档,该回答为大模型自身能力解答！</span>"
-"""What the old web page shows when no passage was found and the model answers by itself."""
-NOTHING_FOUND = "<span style='color:red'>未找到相关文档 / no relevant documents found</span>"
-"""The same when there is no model either."""
+"""How near each of some texts is to a text, across languages too."""
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked, and how it is to be answered."""
-
-    query: str
-    stream: bool = False
-    model_name: str | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    prompt_name: str = "default"
-    history: Sequence[Message] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """A stored conversation; `turns` is how many earlier ones the model is shown."""
-
-    id: str
-    turns: int
+_PROMPT_ROOM = 400
+"""Tokens that a template and the names of its sources take."""
+_LONGEST_REWRITE = 500
+_REWRITE_TOKENS, _REWRITE_HISTORY = 200, 1500
 
 
 class ChatService:
-    """Answers questions, with a knowledge base's passages or without."""
+    """Answers questions, from passages or from the model alone."""
 
-    def __init__(self, settings: Settings, models: ChatModels, db: Database) -> None:
+    def __init__(self, settings: Settings, models: ChatModels, prompts: Prompts, history: History) -> None:
+        self.models = models
+        self.prompts = prompts
+        self.history = history
         self._settings = settings
-        self._models = models
-        self._db = db
-        self._prompts = Prompts(settings.prompt_templates)
 
-    def check(self, request: Request, kind: str) -> None:
+    @property
+    def default_model(self) -> str:
+        """Name of the model that answers when the client names none."""
+        return (self.models.names or [EXTRACTIVE])[0]
+
+    def check(self, asked: Asked) -> None:
         """Refuse what cannot work before the stream begins.
 
         Raises:
-            ConfigurationError: no such model; InvalidRequest: no such prompt.
+            ConfigurationError: no such model; InvalidRequest: no such prompt, or the question is too long.
         """
-        if self._model_name(request) != EXTRACTIVE:
-            self._models.get(self._model_name(request))
-            self._require_room(request)
-        self._prompts.render(kind, request.prompt_name, input="", context="", question="", history="")
-
-    def _require_room(self, request: Request) -> None:
-        model = self._models.get(self._model_name(request))
-        if estimate_tokens(request.query) > self._budget(model, request):
+        model = self._model(asked)
+        if model is not None and estimate_tokens(asked.query) > _budget(model, asked):
             raise InvalidRequest(
                 f"问题过长，超出模型 {model.name} 的上下文 / the question does not fit into the context of {model.name}"
             )
+        self.prompts.render(asked.kind, asked.prompt_name, "en", input="", context="", question="", history="")
 
-    def _model_name(self, request: Request) -> str:
-        return request.model_name or self._settings.default_llm
+    def quotes(self, asked: Asked) -> bool:
+        """Whether the answer will be quoted from passages, without a model."""
+        return (asked.model_name or self.default_model) == EXTRACTIVE
 
-    # ---- a knowledge base's passages
+    def _model(self, asked: Asked) -> ChatModel | None:
+        """The model that is to answer; None for the one that quotes."""
+        name = asked.model_name or self.default_model
+        return None if name == EXTRACTIVE else self.models.get(name)
 
     async def answer(
-        self, request: Request, kb_name: str, hits: Sequence[Hit], base_url: str, closeness: Closeness | None = None
-    ) -> AsyncGenerator[Event]:
-        """Events of a question to a knowledge base: the answer, then its sources; an error ends the stream."""
-        used = self._used_hits(request, hits)
-        docs = [source_line(number, hit, kb_name, base_url) for number, hit in enumerate(used, start=1)]
-        docs = docs or [NOTHING_FOUND if self._model_name(request) == EXTRACTIVE else NO_HITS]
+        self, asked: Asked, find: Finder | None = None, closeness: Closeness | None = None
+    ) -> AsyncGenerator[Part]:
+        """The parts of an answer; without `find` the model answers by itself.
+
+        Raises:
+            ZhikuError: the search or the model failed; what was said until then has been handed out.
+        """
+        model, message_id = self._model(asked), uuid.uuid4().hex
+        earlier = asked.history or await self.history.turns(asked.conversation)
+        await self.history.begin(message_id, asked)
+        said: list[str] = []
+        done: Done | None = None
         try:
-            whole: list[str] = []
-            async with aclosing(self._texts(request, used, closeness)) as texts:
-                async for text in texts:
-                    if request.stream:
-                        yield {"answer": text}
-                    whole.append(text)
-        except ZhikuError as error:
-            log.warning("no answer from %s: %s", self._model_name(request), error.message)
-            yield {"code": error.code, "msg": error.message}
-            return
-        except Exception as error:  # the stream has begun: only an event can tell the client
-            log.exception("answer broke off")
-            yield {"code": 500, "msg": f"内部错误 / internal error: {type(error).__name__}"}
-            return
-        if request.stream:
-            yield {"docs": docs}
-        else:
-            yield {"answer": "".join(whole), "docs": docs}
+            question = await self._standalone(asked, earlier, model) if find else asked.query
+            sources = self._fitting(asked, model, await find(question) if find else ())
+            yield Begun(message_id, question, sources)
+            written = self._written(asked, model, earlier, sources, closeness, grounded=find is not None)
+            async with aclosing(written) as parts:
+                async for part in parts:
+                    if isinstance(part, Said):
+                        said.append(part.text)
+                    done = part if isinstance(part, Done) else None
+                    if done is None:
+                        yield part
+            if done is not None:
+                done = await self._with_citations(done, sources, closeness)
+                yield done
+        finally:
+            self.history.end(message_id, asked, "".join(said), done)
 
-    def _used_hits(self, request: Request, hits: Sequence[Hit]) -> list[Hit]:
-        """The hits that fit into the model's prompt."""
-        name = self._model_name(request)
-        if name == EXTRACTIVE:
-            return list(hits)
-        model = self._models.get(name)
-        return fit_sources(hits, self._budget(model, request) - estimate_tokens(request.query) - 400)
+    # ---- the question
 
-    def _budget(self, model: ChatModel, request: Request) -> int:
-        return model.settings.context_size - (request.max_tokens or model.settings.max_output_tokens) - 50
-
-    async def _texts(self, request: Request, hits: Sequence[Hit], closeness: Closeness | None) -> AsyncGenerator[str]:
-        """The answer's text as it comes, from the model or, when there is none, from the passages."""
-        if self._model_name(request) == EXTRACTIVE:
-            async for text in self._quote(request, hits, closeness):
-                yield text
-            return
-        begun = False
+    async def _standalone(self, asked: Asked, earlier: Sequence[Message], model: ChatModel | None) -> str:
+        """The question as it is searched for: follow-ups say in full what they are about."""
+        if not any(turn.role == "user" for turn in earlier):
+            return asked.query
+        by_rule = followup.standalone(asked.query, earlier)
+        if model is None or not self._settings.rewrite_questions:
+            return by_rule
+        code = language(asked.query)
+        turns = conversation(earlier, "", _REWRITE_HISTORY)[:-1]
+        shown = fenced("\n".join(f"{turn.role}: {turn.content}" for turn in turns if turn.role != "system"))
+        prompt = self.prompts.render("rewrite", "default", code, history=shown, question=asked.query)
         try:
-            async with aclosing(self._generate(request, self._question(request, hits))) as texts:
-                async for text in texts:
-                    begun = True
-                    yield text
+            written = await model.complete([Message("user", prompt)], max_tokens=_REWRITE_TOKENS)
         except LLMError as error:
-            if begun or not self._settings.extractive_fallback:
-                raise
-            log.warning("answering by quotation, the model failed: %s", error.message)
-            async for text in self._quote(request, hits, closeness):
-                yield text
+            log.warning("searching by rule, the model could not rewrite the question: %s", error.message)
+            return by_rule
+        rewritten = written.strip().strip("\"'“”「」")
+        return rewritten if 0 < len(rewritten) <= _LONGEST_REWRITE and "\n" not in rewritten else by_rule
 
-    def _question(self, request: Request, hits: Sequence[Hit]) -> str:
-        if not hits:
-            return self._prompts.render("knowledge_base_chat", "empty", question=request.query, context="")
-        return self._prompts.render(
-            "knowledge_base_chat", request.prompt_name, question=request.query, context=context_of(hits)
+    def _fitting(self, asked: Asked, model: ChatModel | None, hits: Sequence[Hit]) -> list[Hit]:
+        """The hits that fit into the model's prompt."""
+        if model is None:
+            return list(hits)
+        return fit_sources(hits, _budget(model, asked) - estimate_tokens(asked.query) - _PROMPT_ROOM)
+
+    # ---- the text
+
+    async def _written(
+        self,
+        asked: Asked,
+        model: ChatModel | None,
+        earlier: Sequence[Message],
+        sources: Sequence[Hit],
+        closeness: Closeness | None,
+        *,
+        grounded: bool,
+    ) -> AsyncGenerator[Part]:
+        """The answer's text, from the model or, when there is none, from the passages."""
+        if model is not None:
+            begun = False
+            try:
+                async with aclosing(self._generated(asked, model, earlier, sources, grounded=grounded)) as parts:
+                    async for part in parts:
+                        begun = True
+                        yield part
+                return
+            except LLMError as error:
+                if begun or not (grounded and self._settings.extractive_fallback):
+                    raise
+                log.warning("answering by quotation, the model failed: %s", error.message)
+        pieces = await asyncio.to_thread(self._quoted, asked, sources, closeness) if grounded else self._excuse(asked)
+        for piece in pieces:
+            yield Said(piece)
+        yield Done("".join(pieces))
+
+    def _quoted(self, asked: Asked, sources: Sequence[Hit], closeness: Closeness | None) -> list[str]:
+        return list(extractive.answer(asked.query, sources, closeness=closeness))
+
+    def _excuse(self, asked: Asked) -> list[str]:
+        return [extractive.NO_MODEL["zh" if language(asked.query) == "zh" else "en"]]
+
+    async def _generated(
+        self, asked: Asked, model: ChatModel, earlier: Sequence[Message], sources: Sequence[Hit], *, grounded: bool
+    ) -> AsyncGenerator[Part]:
+        turns = conversation(earlier, self._prompt(asked, sources, grounded=grounded), _budget(model, asked))
+        temperature = self._settings.temperature if asked.temperature is None else asked.temperature
+        marks = MarkFilter(len(sources)) if sources else None
+        said, thinking, usage = "", "", None
+        async with aclosing(model.stream(turns, temperature, asked.max_tokens)) as pieces:
+            async for piece in _with_end(pieces):
+                text = piece.text if piece is not None else ""
+                if marks is not None:
+                    text = marks.feed(text) if piece is not None else marks.finish()
+                if text:
+                    said += text
+                    yield Said(text)
+                if piece is not None:
+                    usage = piece.usage or usage
+                    if piece.thinking:
+                        thinking += piece.thinking
+                        yield Thought(piece.thinking)
+        counted = usage or Usage(sum(estimate_tokens(turn.content) for turn in turns), estimate_tokens(said + thinking))
+        yield Done(said, thinking, usage=counted, model=model.name)
+
+    def _prompt(self, asked: Asked, sources: Sequence[Hit], *, grounded: bool) -> str:
+        code = language(asked.query)
+        if not grounded:
+            return self.prompts.render(
+                asked.kind, asked.prompt_name, code, input=asked.query, question=asked.query, context="", history=""
+            )
+        name = asked.prompt_name if sources else "empty"
+        return self.prompts.render(
+            asked.kind, name, code, question=asked.query, input=asked.query, context=context_of(sources), history=""
         )
 
-    async def _generate(self, request: Request, question: str) -> AsyncGenerator[str]:
-        model = self._models.get(self._model_name(request))
-        turns = conversation(request.history, question, self._budget(model, request))
-        temperature = self._settings.temperature if request.temperature is None else request.temperature
-        async with aclosing(model.stream(turns, temperature, request.max_tokens)) as texts:
-            async for text in texts:
-                yield text
+    # ---- its citations
 
-    async def _quote(self, request: Request, hits: Sequence[Hit], closeness: Closeness | None) -> AsyncGenerator[str]:
-        answer = partial(extractive.answer, request.query, hits, closeness=closeness)
-        pieces = await asyncio.to_thread(lambda: list(answer()))
-        for piece in pieces:
-            yield piece
-
-    # ---- the model alone
-
-    async def chat(self, request: Request, kept: Conversation) -> AsyncGenerator[Event]:
-        """Events of a chat with the model alone; question and answer are stored."""
-        message_id = uuid.uuid4().hex
-        try:
-            history = request.history or await asyncio.to_thread(self._earlier, kept)
-            await asyncio.to_thread(self._store_question, message_id, kept.id, request.query)
-            whole: list[str] = []
-            async with aclosing(self._chat_texts(request, history)) as texts:
-                async for text in texts:
-                    if request.stream:
-                        yield {"text": text, "message_id": message_id}
-                    whole.append(text)
-            await asyncio.to_thread(self._store_answer, message_id, "".join(whole))
-        except ZhikuError as error:
-            log.warning("no answer from %s: %s", self._model_name(request), error.message)
-            yield {"code": error.code, "msg": error.message}
-            return
-        except Exception as error:  # the stream has begun: only an event can tell the client
-            log.exception("chat broke off")
-            yield {"code": 500, "msg": f"内部错误 / internal error: {type(error).__name__}"}
-            return
-        if not request.stream:
-            yield {"text": "".join(whole), "message_id": message_id}
-
-    async def _chat_texts(self, request: Request, history: Sequence[Message]) -> AsyncGenerator[str]:
-        if self._model_name(request) == EXTRACTIVE:
-            yield extractive.NO_MODEL["zh" if language(request.query) == "zh" else "en"]
-            return
-        question = self._prompts.render("llm_chat", request.prompt_name, input=request.query, history="")
-        shown = replace(request, history=history)
-        async with aclosing(self._generate(shown, question)) as texts:
-            async for text in texts:
-                yield text
-
-    def _earlier(self, kept: Conversation) -> list[Message]:
-        if not kept.id or kept.turns <= 0:
-            return []
-        with self._db.read() as sql:
-            pairs = messages.last_answered(sql, kept.id, kept.turns)
-        return [turn for query, reply in pairs for turn in (Message("user", query), Message("assistant", reply))]
-
-    def _store_question(self, message_id: str, conversation_id: str, query: str) -> None:
-        with self._db.write() as sql:
-            messages.add(sql, message_id, conversation_id, "llm_chat", query)
-
-    def _store_answer(self, message_id: str, text: str) -> None:
-        with self._db.write() as sql:
-            messages.set_response(sql, message_id, text)
+    async def _with_citations(self, done: Done, sources: Sequence[Hit], closeness: Closeness | None) -> Done:
+        if not sources:
+            return done
+        checking = partial(check, done.text, [source.text for source in sources], closeness=closeness)
+        checked = await asyncio.to_thread(checking)
+        citations = [citation_of(one, sources[one.number - 1]) for one in checked]
+        return Done(done.text, done.thinking, citations, done.usage, done.model)
 
 
-def source_line(number: int, hit: Hit, kb_name: str, base_url: str) -> str:
-    """A source as the contract writes it: number, link to the file, text."""
-    query = urlencode({"knowledge_base_name": kb_name, "file_name": hit.file_name})
-    return f"出处 [{number}] [{hit.file_name}]({base_url}knowledge_base/download_doc?{query}) \n\n{hit.text}\n\n"
+def citation_of(checked: Checked, source: Hit) -> Citation:
+    """A checked claim with its place in the canonical text of the source's file."""
+    verdict = checked.verdict
+    offset = source.start
+    return Citation(
+        number=checked.number,
+        claim=checked.claim.text,
+        source=source,
+        start=None if offset is None else offset + verdict.start,
+        end=None if offset is None else offset + verdict.end,
+        quote=source.text[verdict.start : verdict.end],
+        verified=verdict.verified,
+        support=round(verdict.support, 4),
+    )
+
+
+def _budget(model: ChatModel, asked: Asked) -> int:
+    """Tokens that a prompt may take."""
+    return model.settings.context_size - (asked.max_tokens or model.settings.max_output_tokens) - 50
+
+
+async def _with_end(pieces: AsyncGenerator[Piece]) -> AsyncGenerator[Piece | None]:
+    """The pieces, and None after the last one."""
+    async for piece in pieces:
+        yield piece
+    yield None

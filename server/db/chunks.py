@@ -186,9 +186,14 @@ def add_vectors(sql: Connection, vectors: Mapping[int, bytes]) -> None:
         sql.execute(insert(VectorRow), [{"chunk_id": chunk_id, "vector": blob} for chunk_id, blob in vectors.items()])
 
 
-def edit(sql: Connection, chunk_id: int, text: str, lang: str, extra: Mapping[str, Any], vector: bytes) -> None:
-    """Replace a chunk's text and vector in place."""
-    values = {"text": text, "text_hash": text_hash(text), "lang": lang, "extra": dict(extra) or None}
+def set_metadata(sql: Connection, chunk_id: int, extra: Mapping[str, Any]) -> None:
+    """Replace a chunk's own metadata."""
+    sql.execute(update(ChunkRow).where(ChunkRow.id == chunk_id).values(extra=dict(extra) or None))
+
+
+def edit(sql: Connection, chunk_id: int, text: str, lang: str, vector: bytes) -> None:
+    """Replace a chunk's text and vector in place; the new text stands nowhere in the file."""
+    values = {"text": text, "text_hash": text_hash(text), "lang": lang}
     sql.execute(update(ChunkRow).where(ChunkRow.id == chunk_id).values(start=None, end=None, **values))
     sql.execute(delete(VectorRow).where(VectorRow.chunk_id == chunk_id))
     add_vectors(sql, {chunk_id: vector})

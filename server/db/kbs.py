@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from server.db.tables import ChangeRow, DocumentRow, FileRow, GenerationRow, KnowledgeBaseRow
+from server.db.tables import (
+    ChangeRow,
+    DocumentRow,
+    FileBatchRow,
+    FileRow,
+    GenerationRow,
+    KnowledgeBaseRow,
+    new_uid,
+)
 from server.domain import ChangedRange, Generation, KnowledgeBase
 from server.names import kb_key
 
@@ -30,12 +39,14 @@ _KB = select(
     KnowledgeBaseRow.uid,
     KnowledgeBaseRow.kind,
     KnowledgeBaseRow.expires,
+    KnowledgeBaseRow.attributes,
 ).join(GenerationRow, GenerationRow.id == KnowledgeBaseRow.generation_id)
 
 
 def _knowledge_base(row: Row[*tuple[Any, ...]]) -> KnowledgeBase:
-    kb_id, name, info, version, created, gen_id, *rest, uid, kind, expires = row
-    return KnowledgeBase(kb_id, name, info, version, Generation(gen_id, kb_id, *rest), created, uid, kind, expires)
+    kb_id, name, info, version, created, gen_id, *rest, uid, kind, expires, attributes = row
+    generation = Generation(gen_id, kb_id, *rest)
+    return KnowledgeBase(kb_id, name, info, version, generation, created, uid, kind, expires, attributes or {})
 
 
 def find(sql: Connection, name: str, kind: str = "") -> KnowledgeBase | None:
@@ -96,6 +107,30 @@ def drop(sql: Connection, kb_id: int) -> None:
 def children(sql: Connection, kb_id: int) -> list[KnowledgeBase]:
     """The hidden knowledge bases that belong to one."""
     return [_knowledge_base(row) for row in sql.execute(_KB.where(KnowledgeBaseRow.parent_id == kb_id))]
+
+
+def set_attributes(sql: Connection, kb_id: int, attributes: Mapping[str, Any]) -> None:
+    """Replace what a client notes about it."""
+    sql.execute(update(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id).values(attributes=dict(attributes)))
+
+
+def rename(sql: Connection, kb_id: int, name: str) -> None:
+    """Give it another name, which must be canonical and free."""
+    sql.execute(update(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id).values(name=name, name_key=kb_key(name)))
+
+
+def add_batch(sql: Connection, kb_id: int, file_uids: Sequence[str]) -> str:
+    """Note which files were added together; returns the id that clients know it by."""
+    uid = new_uid()
+    sql.execute(insert(FileBatchRow).values(uid=uid, kb_id=kb_id, file_uids=list(file_uids)))
+    return uid
+
+
+def get_batch(sql: Connection, kb_id: int, uid: str) -> tuple[list[str], datetime] | None:
+    """(uids of its files, time of its making) of a batch."""
+    columns = select(FileBatchRow.file_uids, FileBatchRow.create_time)
+    row = sql.execute(columns.where(FileBatchRow.kb_id == kb_id, FileBatchRow.uid == uid)).first()
+    return (list(row[0]), row[1]) if row else None
 
 
 def set_expires(sql: Connection, kb_id: int, expires: float) -> None:

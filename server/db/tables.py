@@ -62,6 +62,7 @@ class KnowledgeBaseRow(Base):
     kind: Mapped[str] = mapped_column(String(20), default="")
     parent_id: Mapped[int | None] = mapped_column(BigInteger, default=None, index=True)
     expires: Mapped[float | None] = mapped_column(Float, default=None)
+    attributes: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
 
 
@@ -121,6 +122,17 @@ class FileRow(Base):
     attributes: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
     update_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+
+
+class FileBatchRow(Base):
+    """Files that were added to a knowledge base together, by their uids."""
+
+    __tablename__ = "file_batch"
+
+    uid: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_uid)
+    kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"), index=True)
+    file_uids: Mapped[list[str]] = mapped_column(JSON, default=list)
+    create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
 
 
 class DocumentRow(Base):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from configs import Settings
 from server.db.session import Database
@@ -18,6 +20,7 @@ from server.ingest.pipeline import Pipeline, SplitOptions
 from server.knowledge_base.cache import CachePool
 from server.models.embeddings import EmbeddingModels
 from server.models.transform import EmbeddingTransform
+from server.retrieval.analysis import language
 from server.retrieval.keyword import KeywordIndex
 
 if TYPE_CHECKING:
@@ -129,6 +132,16 @@ class KBContext:
             settings.zh_title_enhance if zh_title_enhance is None else zh_title_enhance,
             settings.text_splitter,
         )
+
+    def closeness(self, query: str, texts: Sequence[str]) -> list[float]:
+        """How near each of these texts is to a question, by the default embedding model; nothing is stored."""
+        name = self.settings.default_embed_model
+        model, transform = self.embeddings.get(name), self.default_transform(name)
+        if not texts:
+            return []
+        vectors = np.nan_to_num(model.embed_passages(list(texts)))
+        passages = transform.apply_passages(vectors, [language(text) for text in texts])
+        return [float(cosine) for cosine in passages @ transform.apply_query(model.embed_query(query), language(query))]
 
     def forget(self, kb_id: int, generation_id: int | None = None) -> None:
         """Close and delete the local indexes of a knowledge base, or of one generation of it."""

@@ -17,6 +17,7 @@ from server.ingest.jobs import JobRunner
 from server.ingest.loaders.factory import loader_for
 from server.ingest.pipeline import SplitOptions
 from server.ingest.splitters.factory import splitter
+from server.knowledge_base.companions import forget_summaries
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.factory import KBServiceFactory, vs_type_of
 from server.knowledge_base.rebuild import REBUILD, drop_orphans
@@ -75,7 +76,7 @@ class Operations:
 
     def upload(
         self,
-        kb_name: str,
+        kb_service: KBService,
         uploads: Sequence[Upload],
         options: SplitOptions,
         *,
@@ -85,7 +86,7 @@ class Operations:
     ) -> Outcome:
         """Store files and queue their ingestion. A name that is taken is left alone unless `override`."""
         check_split(options)
-        kb = service_of(kb_name).kb()
+        kb = kb_service.kb()
         outcome = Outcome()
         custom = {file_label(name): chunks for name, chunks in (docs or {}).items()}
         done = set()
@@ -116,6 +117,8 @@ class Operations:
             self._context.files.remove(kb.id, stored.storage)
             raise
         self._context.files.remove(kb.id, old)
+        if old not in (None, stored.storage):
+            forget_summaries(self._context, kb, [label])
         return file
 
     def _record(
@@ -184,7 +187,7 @@ class Operations:
 
     def update(
         self,
-        kb_name: str,
+        service: KBService,
         names: Sequence[str],
         options: SplitOptions,
         *,
@@ -193,7 +196,6 @@ class Operations:
     ) -> Outcome:
         """Split and embed files anew that are on the server already."""
         check_split(options)
-        service = service_of(kb_name)
         kb, outcome = service.kb(), Outcome()
         custom = {file_label(name): chunks for name, chunks in (docs or {}).items()}
         for name in names:
@@ -208,15 +210,15 @@ class Operations:
         self._runner.notify()
         return outcome
 
-    def delete(self, kb_name: str, names: Sequence[str], *, delete_content: bool) -> dict[str, str]:
+    def delete(self, service: KBService, names: Sequence[str], *, delete_content: bool) -> dict[str, str]:
         """Take files out; returns the reasons of those that could not be."""
-        service = service_of(kb_name)
         failed: dict[str, str] = {}
         for name in names:
             try:
                 service.delete_doc(service.find_file(file_label(name)), delete_content=delete_content)
             except ZhikuError as error:
                 failed[name] = error.message
+        forget_summaries(self._context, service.kb(), (file_label(name) for name in names if name not in failed))
         service.settle()
         return failed
 
@@ -233,6 +235,13 @@ class Operations:
             else:
                 settle_file(self._context, job)
         return stopped
+
+    def cancel_files(self, kb: KnowledgeBase, wanted: Iterable[StoredFile]) -> None:
+        """Stop the jobs of these files."""
+        with self._context.db.read() as sql:
+            active = [job for file in wanted for job in job_rows.active(sql, kb.id, INGEST, file.id)]
+        for job in active:
+            self.cancel(job.id)
 
     # ---- rebuild
 

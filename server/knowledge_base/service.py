@@ -286,16 +286,40 @@ class KBService(StoreHooks):
         """
         kb = self.kb()
         edits = {chunk_id: chunk for chunk_id, chunk in docs.items() if chunk is not None}
-        vectors = self._embed_edits(kb.generation, edits)
+        with self.context.db.read() as sql:
+            before = _present(sql, kb, docs)
+        fresh = {chunk_id: chunk for chunk_id, chunk in edits.items() if chunk.text != before[chunk_id].text}
+        vectors = self._embed_edits(kb.generation, fresh)
         with self.context.db.write() as sql:
             present = _present(sql, kb, docs)
             for chunk_id, chunk in edits.items():
-                chunk_rows.edit(sql, chunk_id, chunk.text, language(chunk.text), chunk.metadata, vectors[chunk_id])
+                chunk_rows.set_metadata(sql, chunk_id, chunk.metadata)
+                if chunk_id in vectors:
+                    chunk_rows.edit(sql, chunk_id, chunk.text, language(chunk.text), vectors[chunk_id])
             if gone := [chunk_id for chunk_id in docs if chunk_id not in edits]:
                 chunk_rows.remove(sql, gone)
             _keep_edits(sql, present.values())
             kbs.bump(sql, kb.id, [(chunk_id, chunk_id) for chunk_id in docs])
         self.settle()
+
+    def edit_doc(
+        self, chunk_id: int, text: str | None, metadata: Mapping[str, Any] | None, enabled: bool | None
+    ) -> Hit:
+        """Change a chunk's text or metadata, or whether searches find it; what is None stays as it is.
+
+        Raises:
+            NotFound: it is not in this knowledge base.
+            EmbeddingError: a new text cannot be embedded.
+        """
+        found = self.get_doc_by_ids([chunk_id])
+        if not found:
+            raise NotFound(f"没有这些片段 / no such chunks: {chunk_id}")
+        if text is not None or metadata is not None:
+            chosen = dict(found[0].metadata if metadata is None else metadata)
+            self.update_doc_by_ids({chunk_id: Chunk(found[0].text if text is None else text, metadata=chosen)})
+        if enabled is not None and enabled != found[0].enabled:
+            self.enable_docs([chunk_id], enabled=enabled)
+        return self.get_doc_by_ids([chunk_id])[0]
 
     def _embed_edits(self, generation: Generation, edits: Mapping[int, Chunk]) -> dict[int, bytes]:
         if not edits:

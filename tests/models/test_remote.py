@@ -89,7 +89,7 @@ def test_langchain_chat_models_by_configuration(llm: FakeLLM) -> None:
     settings = ChatModelSettings(name="gpt-x", provider="openai", base_url=URLS[id(llm)], options={"api_key": "x"})
 
     async def talk(model: LangChainChat) -> str:
-        return "".join([text async for text in model.stream([Message("user", "hi")], 0.0)])
+        return "".join([piece.text async for piece in model.stream([Message("user", "hi")], 0.0)])
 
     llm.script.append(Reply(["from ", "LangChain"]))
     assert asyncio.run(talk(LangChainChat(settings))) == "from LangChain"

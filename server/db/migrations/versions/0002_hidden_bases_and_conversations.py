@@ -19,6 +19,7 @@ def upgrade() -> None:
     op.add_column("knowledge_base", sa.Column("uid", sa.String(32), nullable=False, server_default=""))
     op.add_column("knowledge_base", sa.Column("kind", sa.String(20), nullable=False, server_default=""))
     op.add_column("knowledge_base", sa.Column("expires", sa.Float(), nullable=True))
+    op.add_column("knowledge_base", sa.Column("attributes", sa.JSON(), nullable=False, server_default="{}"))
     op.add_column("knowledge_base", sa.Column("parent_id", sa.BigInteger(), nullable=True))
     op.create_index("ix_knowledge_base_parent_id", "knowledge_base", ["parent_id"])
     op.add_column("knowledge_file", sa.Column("uid", sa.String(32), nullable=False, server_default=""))
@@ -30,6 +31,16 @@ def upgrade() -> None:
         _fill_uids(table)
     op.create_index("ix_knowledge_base_uid", "knowledge_base", ["uid"], unique=True)
     op.create_index("ix_knowledge_file_uid", "knowledge_file", ["uid"])
+    op.create_table(
+        "file_batch",
+        sa.Column("uid", sa.String(32), nullable=False),
+        sa.Column("kb_id", _ID, nullable=False),
+        sa.Column("file_uids", sa.JSON(), nullable=False),
+        sa.Column("create_time", sa.DateTime(), nullable=False),
+        sa.ForeignKeyConstraint(["kb_id"], ["knowledge_base.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("uid"),
+    )
+    op.create_index("ix_file_batch_kb_id", "file_batch", ["kb_id"])
     op.create_table(
         "conversation",
         sa.Column("id", sa.String(255), nullable=False),
@@ -57,7 +68,7 @@ def _fill_uids(name: str) -> None:
 
 
 def downgrade() -> None:
-    for name in ("document_text", "conversation"):
+    for name in ("document_text", "conversation", "file_batch"):
         op.drop_table(name)
     op.drop_index("ix_knowledge_file_uid", "knowledge_file")
     op.drop_index("ix_knowledge_base_uid", "knowledge_base")
@@ -66,7 +77,7 @@ def downgrade() -> None:
         ("message", ("feedback_reason", "feedback_score")),
         ("chunk", ("enabled",)),
         ("knowledge_file", ("attributes", "uid")),
-        ("knowledge_base", ("parent_id", "expires", "kind", "uid")),
+        ("knowledge_base", ("parent_id", "attributes", "expires", "kind", "uid")),
     ):
         for column in columns:
             op.drop_column(table, column)

@@ -1,0 +1,79 @@
+"""What the model is shown: numbered sources between marker lines and earlier turns, within the model's context."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from server.domain import Hit
+from server.models.chat import Message, Role
+
+
+def context_of(hits: Sequence[Hit]) -> str:
+    """The sources, numbered from 1, between two marker lines that no document can foresee."""
+    return fenced("\n\n".join(f"[{number}] ({hit.file_name})\n{hit.text}" for number, hit in enumerate(hits, start=1)))
+
+
+def fenced(text: str) -> str:
+    """Quoted data between two marker lines that it cannot foresee."""
+    mark = secrets.token_hex(8)
+    return f"<<<SOURCES {mark}>>>\n{text}\n<<<END {mark}>>>"
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text takes, rather too many than too few: a Chinese character one, other text a
+    third of its characters."""
+    wide = sum(1 for character in text if character >= "\u2e80")
+    return wide + (len(text) - wide) // 3 + 4
+
+
+def fit_sources(hits: Sequence[Hit], budget: int) -> list[Hit]:
+    """The best hits that fit into a number of tokens; the first one always stays."""
+    kept: list[Hit] = []
+    for hit in hits:
+        budget -= estimate_tokens(hit.text) + estimate_tokens(hit.file_name)
+        if kept and budget < 0:
+            break
+        kept.append(hit)
+    return kept
+
+
+def conversation(history: Sequence[Message], question: str, budget: int) -> list[Message]:
+    """System text, earlier turns and the question, within a number of tokens.
+
+    Roles alternate and the first turn is the user's, as strict models want it. What does not fit goes in
+    pairs, oldest first; system text and question stay.
+    """
+    system = "\n\n".join(turn.content for turn in history if turn.role == "system")
+    pairs = _pairs(_alternating([turn for turn in history if turn.role != "system"]))
+    left = budget - estimate_tokens(question) - estimate_tokens(system)
+    kept: list[Message] = []
+    for pair in reversed(pairs):
+        left -= sum(estimate_tokens(turn.content) for turn in pair)
+        if left < 0:
+            break
+        kept = [*pair, *kept]
+    head = [Message("system", system)] if system else []
+    return [*head, *kept, Message("user", question)]
+
+
+def _alternating(turns: Sequence[Message]) -> list[Message]:
+    """Neighbours of one role become one turn; a leading answer goes."""
+    merged: list[Message] = []
+    for turn in turns:
+        if merged and merged[-1].role == turn.role:
+            merged[-1] = Message(turn.role, f"{merged[-1].content}\n\n{turn.content}")
+        elif merged or turn.role == "user":
+            merged.append(turn)
+    return merged
+
+
+def _pairs(turns: Sequence[Message]) -> list[tuple[Message, Message]]:
+    """Questions with their answers; a last question without one is left out."""
+    return [(turns[at], turns[at + 1]) for at in range(0, len(turns) - 1, 2)]
+
+
+def message(role: str, content: str) -> Message:
+    """A turn as a client sent it."""
+    roles: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+    return Message(roles[role], content)

@@ -1,0 +1,92 @@
+"""Searches one or several knowledge bases without blocking the event loop, and reranks what they found."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from server.domain import Condition, Hit
+from server.errors import ZhikuError
+from server.knowledge_base.gates import Gates
+from server.knowledge_base.service import KBService
+
+if TYPE_CHECKING:
+    from server.retrieval.rerank import Reranker
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What is wanted of a search; None = as configured. `rerank` False leaves the order that retrieval gave."""
+
+    top_k: int | None = None
+    score_threshold: float | None = None
+    search_type: str | None = None
+    where: Condition | None = None
+    rerank: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Hits, best first, and what went wrong without spoiling them."""
+
+    hits: list[Hit]
+    warnings: tuple[str, ...] = ()
+
+
+class Searcher:
+    """Searches knowledge bases."""
+
+    def __init__(self, gates: Gates, top_k: int, reranker: Reranker | None = None, candidates: int = 30) -> None:
+        self._gates = gates
+        self._top_k = top_k
+        self._reranker = reranker
+        self._candidates = candidates
+
+    async def search(self, services: Sequence[KBService], query: str, options: SearchOptions) -> Found:
+        """The hits of all these knowledge bases together, at most `top_k`, best first.
+
+        Raises:
+            ZhikuError: one of them cannot be searched.
+        """
+        top_k = options.top_k or self._top_k
+        reranks = self._reranker is not None and options.rerank
+        wanted = max(top_k, self._candidates) if reranks else top_k
+        lists = await asyncio.gather(*(self._one(service, query, options, wanted) for service in services))
+        hits = _merged(lists)
+        if not reranks or len(hits) < 2:
+            return Found(hits[:top_k])
+        return await self._reranked(query, hits[:wanted], top_k)
+
+    async def _one(self, service: KBService, query: str, options: SearchOptions, top_k: int) -> list[Hit]:
+        def search() -> list[Hit]:
+            return service.search_docs(query, top_k, options.score_threshold, options.search_type, options.where)
+
+        return await self._gates.run(service.kb_name, search)
+
+    async def _reranked(self, query: str, hits: Sequence[Hit], top_k: int) -> Found:
+        """The hits in the reranker's order; a reranker that is down costs its order and not the search."""
+        assert self._reranker is not None
+        try:
+            order = await self._reranker.rerank(query, [hit.text for hit in hits], top_k)
+        except ZhikuError as error:
+            log.warning("the reranker failed: %s", error.message)
+            return Found(list(hits[:top_k]), (error.message,))
+        chosen = [hits[at] for at, _ in order][:top_k]
+        return Found([_ranked(hit, place) for place, hit in enumerate(chosen, start=1)])
+
+
+def _merged(lists: Sequence[Sequence[Hit]]) -> list[Hit]:
+    """Hits of several knowledge bases by relevance; those of one keep their order."""
+    if len(lists) == 1:
+        return list(lists[0])
+    hits = sorted((hit for hits in lists for hit in hits), key=lambda hit: -(hit.relevance or 0.0))
+    return [replace(hit, ranks={**hit.ranks, "fused": place}) for place, hit in enumerate(hits, start=1)]
+
+
+def _ranked(hit: Hit, place: int) -> Hit:
+    return replace(hit, ranks={**hit.ranks, "reranked": place})
