@@ -67,6 +67,49 @@ class EmbeddingModelSettings(_Endpoint):
     timeout: float = Field(default=60, gt=0, description="seconds until a request fails")
 
 
+class RerankerSettings(_Section):
+    """Which reranker to use, if any."""
+
+    provider: Literal["none", "http", "tei", "cross-encoder"] = Field(
+        default="none",
+        description="none; http = an endpoint as Jina, Cohere and vLLM have it; tei = Text Embeddings Inference; "
+        "cross-encoder = a model in this process",
+    )
+    model: str = Field(default="", description="the provider's name of the model; a name or path for cross-encoder")
+    base_url: str | None = Field(default=None, description="the endpoint's address without /rerank")
+    api_key_env: str | None = Field(default=None, description="environment variable that holds the key")
+    timeout: float = Field(default=10, gt=0, description="seconds until a request fails")
+    max_retries: int = Field(default=2, ge=0, description="tries after a rate limit or a broken connection")
+
+    @property
+    def api_key(self) -> SecretStr | None:
+        """The key from the environment, if the settings name a variable."""
+        value = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        return SecretStr(value) if value else None
+
+
+class SearchEngineSettings(_Section):
+    """Where the search engines are, and the keys that they want."""
+
+    duckduckgo_url: str = Field(default="https://html.duckduckgo.com/html/", description="DuckDuckGo's plain page")
+    bing_url: str = Field(default="https://api.bing.microsoft.com/v7.0/search", description="Bing's search API")
+    bing_key_env: str = Field(
+        default="BING_SUBSCRIPTION_KEY", description="environment variable that holds the key for Bing"
+    )
+    metaphor_url: str = Field(default="https://api.exa.ai/search", description="search API of Exa, once Metaphor")
+    metaphor_key_env: str = Field(
+        default="METAPHOR_API_KEY", description="environment variable that holds the key for Exa"
+    )
+    searxng_url: str | None = Field(default=None, description="address of your SearXNG, which must allow format=json")
+    timeout: float = Field(default=15, gt=0, description="seconds until a search fails")
+    allow: tuple[str, ...] = Field(
+        default=(), description="hosts, host:port or networks inside your network that may be fetched from"
+    )
+    proxy: str | None = Field(
+        default=None, description="proxy for requests to the web; those of the environment are not used"
+    )
+
+
 PromptTemplates = dict[str, dict[str, str]]
 
 
@@ -126,6 +169,14 @@ class Settings(BaseSettings):
     llm_models: list[ChatModelSettings] = Field(default_factory=list, description="language models, the default first")
     embedding_models: list[EmbeddingModelSettings] = Field(
         default_factory=list, description="embedding models besides the embedded one"
+    )
+    reranker: RerankerSettings = Field(default_factory=RerankerSettings, description="a second look at what was found")
+    rerank_candidates: int = Field(default=30, ge=1, description="passages that the reranker looks at")
+    search_engines: SearchEngineSettings = Field(
+        default_factory=SearchEngineSettings, description="where web search goes, and the keys for it"
+    )
+    agent_web_search: bool = Field(
+        default=False, description="let the agent search the web, with default_search_engine"
     )
     temperature: float = Field(default=0.7, ge=0, le=2, description="sampling temperature when the client sets none")
     extractive_fallback: bool = Field(

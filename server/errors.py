@@ -18,6 +18,8 @@
     ├── LLMError                   code 500, the language model failed
     │   ├── LLMRateLimited         it says that we ask too often
     │   └── LLMIncomplete          its reply is empty or was cut
+    ├── WebError                   code 500, something on the web cannot be reached (server.web.guard)
+    ├── RerankError                code 500, the reranker failed (server.retrieval.rerank)
     └── JobCancelled               code 409, somebody stopped the work
         └── GenerationGone         the knowledge base was rebuilt under it
 

@@ -35,6 +35,7 @@ from server.knowledge_base.temporary import TemporaryKBs
 from server.knowledge_base.vector_stores import VectorStores
 from server.models.chat import ChatModels
 from server.models.registry import default_transform, embedding_models
+from server.retrieval.rerank import reranker_of
 from server.web.search import WebSearch
 
 log = logging.getLogger(__name__)
@@ -59,9 +60,12 @@ class Runtime:
         handlers: dict[str, Handler] = {INGEST: IngestHandler(context), REBUILD: RebuildHandler(context)}
         runner = JobRunner(db, handlers, settings.ingest_workers)
         models = ChatModels(settings.llm_models)
-        prompts, gates, web = Prompts.load(settings), Gates(), WebSearch()
-        operations, searcher = Operations(context, runner), Searcher(gates, settings.top_k)
-        chat = ChatService(settings, models, prompts, History(db))
+        prompts, gates, web = Prompts.load(settings), Gates(), WebSearch(settings.search_engines)
+        reranker = reranker_of(settings.reranker)
+        searcher = Searcher(gates, settings.top_k, reranker, settings.rerank_candidates)
+        operations = Operations(context, runner)
+        near = context.closeness if context.closeness.calibrated else None
+        chat = ChatService(settings, models, prompts, History(db), near)
         service = Service(
             settings=settings,
             context=context,
@@ -70,7 +74,7 @@ class Runtime:
             gates=gates,
             searcher=searcher,
             chat=chat,
-            agent=Agent(settings, chat, _toolbox(context, searcher, gates, None)),
+            agent=Agent(settings, chat, _toolbox(context, searcher, gates, web)),
             web=web,
             temp=TemporaryKBs(context),
             summarizer=Summarizer(models, prompts),
@@ -89,6 +93,8 @@ class Runtime:
             yield runtime
         finally:
             await runtime.models.close()
+            await runtime.service.web.close()
+            await runtime.service.searcher.close()
             await asyncio.to_thread(runtime.stop)
 
     def start(self) -> None:
@@ -105,7 +111,7 @@ class Runtime:
         self.service.context.close()
 
 
-def _toolbox(context: KBContext, searcher: Searcher, gates: Gates, web: WebSearch | None) -> Toolbox:
+def _toolbox(context: KBContext, searcher: Searcher, gates: Gates, web: WebSearch) -> Toolbox:
     """The agent's tools over this service."""
 
     async def search(name: str, query: str) -> list[Hit]:
@@ -116,9 +122,9 @@ def _toolbox(context: KBContext, searcher: Searcher, gates: Gates, web: WebSearc
         with context.db.read() as sql:
             return [(kb.name, kb.info) for kb in kbs.list_all(sql)]
 
-    settings = context.settings
-    found = web.finder(settings.default_search_engine, settings.search_engine_top_k) if web else None
-    return Toolbox(search, known, found)
+    settings, engine = context.settings, context.settings.default_search_engine
+    usable = settings.agent_web_search and web.is_usable(engine)
+    return Toolbox(search, known, web.finder(engine, settings.search_engine_top_k) if usable else None)
 
 
 def check(settings: Settings) -> None:
@@ -128,6 +134,7 @@ def check(settings: Settings) -> None:
         ConfigurationError, InvalidRequest: the words say which setting.
     """
     vs_type_of(settings.default_vs_type)
+    reranker_of(settings.reranker)
     splitter(settings.text_splitter, settings.chunk_size, settings.chunk_overlap)
     Prompts.load(settings)
     try:

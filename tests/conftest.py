@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +25,7 @@ from fastapi.testclient import TestClient
 
 from configs import ChatModelSettings, EmbeddingModelSettings, Settings
 from server.app import create_app
+from server.db.session import Database
 from server.models.fake_llm import FakeLLM
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,8 +37,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@functools.cache
+def _migrated() -> Path:
+    """An empty database with all tables: making them takes longer than most tests."""
+    path = Path(tempfile.mkdtemp()) / "zhiku.db"
+    db = Database(f"sqlite:///{path}")
+    db.migrate()
+    db.scrub()
+    db.close()
+    return path
+
+
 def fake_settings(data_dir: Path, **changes: Any) -> Settings:
-    """Settings with an embedder of known vectors and no language model."""
+    """Settings with an embedder of known vectors and no language model; the tables are there already."""
+    if not (data_dir / "zhiku.db").exists():
+        data_dir.mkdir(parents=True, exist_ok=True)
+        shutil.copy(_migrated(), data_dir / "zhiku.db")
     fakes = [
         EmbeddingModelSettings(name="fake", provider="fake", options={"dimension": 16}),
         EmbeddingModelSettings(name="fake8", provider="fake", options={"dimension": 8}),

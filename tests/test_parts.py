@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import threading
 import time
@@ -18,6 +19,7 @@ from server.api.events import MAX_EVENT, encode, split_docs
 from server.db.session import Database
 from server.errors import Busy, ConfigurationError, InvalidRequest, NotFound
 from server.filestore import FileStore
+from server.ingest.jobs import Signal
 from server.knowledge_base.cache import CachePool, ReadWriteLock
 from server.models.embeddings import EmbeddingModels
 from server.models.fake import FakeEmbedding
@@ -292,3 +294,14 @@ def test_only_trusted_proxies_say_where_we_are(headers: dict[str, str], peer: st
     scope = {"type": "http", "scheme": "http", "path": "/x", "root_path": "", "headers": raw, "client": (peer, 1),
              "server": ("here", 80), "query_string": b""}  # fmt: skip
     assert base_url(Request(scope), ["10.0.0.0/8"]) == wanted
+
+
+def test_a_notice_between_the_look_and_the_wait_is_not_missed() -> None:
+    signal = Signal()
+    ticket = signal.ticket
+    signal.notify()
+    begun = time.monotonic()
+    signal.wait_thread(ticket, 20)
+    asyncio.run(signal.wait(ticket, 20))
+    assert time.monotonic() - begun < 10
+    signal.wait_thread(signal.ticket, 0.01)  # and without one the time runs out

@@ -32,7 +32,7 @@ from server.domain import Hit, KnowledgeBase, StoredFile
 from server.errors import InvalidRequest
 from server.ingest.pipeline import SplitOptions
 from server.knowledge_base.search import SearchOptions
-from server.knowledge_base.service import KBService
+from server.knowledge_base.service import NO_LIMIT, KBService
 from server.knowledge_base.vector_stores import LIBRARY, PURPOSE, uid_of
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=LargeFormRoute)
@@ -228,9 +228,9 @@ async def openai_search_vector_store(store_id: str, body: VectorStoreSearch, ser
     opened = await _open(service, store_id)
     queries = [body.query] if isinstance(body.query, str) else body.query
     ranking = body.ranking_options
-    least = ranking.score_threshold if ranking and ranking.score_threshold else None
+    least = ranking.score_threshold if ranking else None
     rerank = not (ranking and ranking.ranker == "none")
-    threshold = None if least is None else 2.0 * (1.0 - least)
+    threshold = None if least is None else 2.0 * (1.0 - least) if least > 0 else NO_LIMIT
     options = SearchOptions(body.max_num_results, threshold, None, condition_of(body.filters), rerank)
     hits: dict[str, Hit] = {}
     for query in queries:

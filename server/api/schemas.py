@@ -444,7 +444,9 @@ class FileBatch(Body):
 
 class _Ranking(Body):
     ranker: str = Field(default="auto", description="auto, or none = without the configured reranker")
-    score_threshold: float = Field(default=0.0, ge=0, le=1, description="least similarity of a result")
+    score_threshold: float | None = Field(
+        default=None, ge=0, le=1, description="least similarity of a result; 0 = no limit; default as configured"
+    )
 
 
 class VectorStoreSearch(Body):

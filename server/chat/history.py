@@ -22,7 +22,7 @@ class History:
         """The last answered turns of a conversation, oldest first."""
         if conversation is None or not conversation.id or conversation.turns <= 0:
             return []
-        pairs = await asyncio.to_thread(self._load, conversation)
+        pairs = await asyncio.wrap_future(self._writer.submit(self._load, conversation))  # behind all writes
         return [turn for query, reply in pairs for turn in (Message("user", query), Message("assistant", reply))]
 
     def _load(self, conversation: Conversation) -> list[tuple[str, str]]:
@@ -38,10 +38,10 @@ class History:
         with self._db.write() as sql:
             messages.add(sql, message_id, conversation_id, asked.kind, asked.query)
 
-    def end(self, message_id: str, asked: Asked, said: str, done: Done | None) -> Future[None] | None:
-        """Store what was answered; returns at once, for a client that left must not keep its stream open."""
+    def end(self, message_id: str, asked: Asked, said: str, done: Done | None = None) -> Future[None]:
+        """Store what was answered. Who does not wait for it may go: it is written all the same."""
         if asked.conversation is None or not said:
-            return None
+            return self._writer.submit(lambda: None)
         extra: dict[str, object] = {"model": done.model, "thinking": done.thinking} if done else {"partial": True}
         return self._writer.submit(self._finish, message_id, said, extra)
 

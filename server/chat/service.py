@@ -42,11 +42,19 @@ _REWRITE_TOKENS, _REWRITE_HISTORY = 200, 1500
 class ChatService:
     """Answers questions, from passages or from the model alone."""
 
-    def __init__(self, settings: Settings, models: ChatModels, prompts: Prompts, history: History) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        models: ChatModels,
+        prompts: Prompts,
+        history: History,
+        closeness: Closeness | None = None,
+    ) -> None:
         self.models = models
         self.prompts = prompts
         self.history = history
         self._settings = settings
+        self._closeness = closeness  # calibrated, to hold claims against sources in another language
 
     @property
     def default_model(self) -> str:
@@ -101,10 +109,12 @@ class ChatService:
                     if done is None:
                         yield part
             if done is not None:
-                done = await self._with_citations(done, sources, closeness)
+                done = await self._with_citations(done, sources)
+                await asyncio.wrap_future(self.history.end(message_id, asked, done.text, done))
                 yield done
         finally:
-            self.history.end(message_id, asked, "".join(said), done)
+            if done is None:  # it failed, or the client left; what was said is kept without holding up the end
+                self.history.end(message_id, asked, "".join(said))
 
     # ---- the question
 
@@ -205,10 +215,12 @@ class ChatService:
 
     # ---- its citations
 
-    async def _with_citations(self, done: Done, sources: Sequence[Hit], closeness: Closeness | None) -> Done:
+    async def _with_citations(self, done: Done, sources: Sequence[Hit]) -> Done:
         if not sources:
             return done
-        checking = partial(check, done.text, [source.text for source in sources], closeness=closeness)
+        texts = [source.text for source in sources]
+        contexts = [" ".join([source.file_name, *source.headings]) for source in sources]
+        checking = partial(check, done.text, texts, contexts=contexts, closeness=self._closeness)
         checked = await asyncio.to_thread(checking)
         citations = [citation_of(one, sources[one.number - 1]) for one in checked]
         return Done(done.text, done.thinking, citations, done.usage, done.model)

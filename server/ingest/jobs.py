@@ -32,29 +32,42 @@ Handler = Callable[[Job], Iterator[Progress]]
 
 
 class Signal:
-    """Wakes coroutines and threads when something happened."""
+    """Wakes coroutines and threads when something happened.
+
+    Take a `ticket` before you look, and wait with it when there was nothing to see: what happened in between ends the
+    wait at once.
+    """
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._waiters: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._notices = 0
+
+    @property
+    def ticket(self) -> int:
+        """The number of notices until now."""
+        return self._notices
 
     def notify(self) -> None:
         """Wake all who wait."""
         with self._condition:
+            self._notices += 1
             self._condition.notify_all()
             for loop, event in self._waiters:
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(event.set)
 
-    def wait_thread(self, timeout: float) -> None:
-        """Block this thread until the next notice or the timeout, in seconds."""
+    def wait_thread(self, ticket: int, timeout: float) -> None:
+        """Block this thread until there is a notice after the ticket, or the timeout, in seconds."""
         with self._condition:
-            self._condition.wait(timeout)
+            self._condition.wait_for(lambda: self._notices != ticket, timeout)
 
-    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109  # a time-out is no error here
-        """Suspend until the next notice or the timeout, in seconds."""
+    async def wait(self, ticket: int, timeout: float) -> None:  # noqa: ASYNC109  # a time-out is no error here
+        """Suspend until there is a notice after the ticket, or the timeout, in seconds."""
         entry = (asyncio.get_running_loop(), asyncio.Event())
         with self._condition:
+            if self._notices != ticket:
+                return
             self._waiters.add(entry)
         try:
             await asyncio.wait_for(entry[1].wait(), timeout)
@@ -119,14 +132,17 @@ class JobRunner:
 
     def _work(self, poll: float | None) -> None:
         """Take jobs until the end. One worker looks at the queue from time to time, for jobs of other processes."""
-        while not self._stop.is_set():
+        while True:
+            ticket = self._queued.ticket
+            if self._stop.is_set():
+                return
             try:
                 job = self._claim()
             except SQLAlchemyError:
                 log.exception("cannot take a job; trying again")
                 job = None
             if job is None:
-                self._queued.wait_thread(poll or _NAP)
+                self._queued.wait_thread(ticket, poll or _NAP)
             else:
                 self._queued.notify()  # where there is one job there may be more
                 self._run(job)
@@ -197,20 +213,22 @@ class JobRunner:
         """The jobs, once all of them have ended."""
         wanted = list(ids)
         while True:
+            ticket = self._changed.ticket
             found = await asyncio.to_thread(self._load, wanted)
             if all(job.ended for job in found):
                 return found
-            await self._changed.wait(1.0)
+            await self._changed.wait(ticket, 1.0)
 
     def wait_blocking(self, ids: Iterable[int]) -> Iterator[list[Job]]:
         """The state of jobs whenever it may have changed, until all have ended."""
         wanted = list(ids)
         while True:
+            ticket = self._changed.ticket
             found = self._load(wanted)
             yield found
             if all(job.ended for job in found):
                 return
-            self._changed.wait_thread(1.0)
+            self._changed.wait_thread(ticket, 1.0)
 
     def get(self, job_id: int) -> Job:
         """A job as it is now.
@@ -227,13 +245,14 @@ class JobRunner:
     async def watch(self, job_id: int, after: int = 0) -> AsyncIterator[tuple[int, dict[str, Any]]]:
         """(number, event) of a job as they come, from a number on, until it ends."""
         while True:
+            ticket = self._changed.ticket
             job, events = await asyncio.to_thread(self._look, job_id, after)
             for number, event in events:
                 after = number
                 yield number, event
             if job.ended:
                 return
-            await self._changed.wait(1.0)
+            await self._changed.wait(ticket, 1.0)
 
     def _look(self, job_id: int, after: int) -> tuple[Job, list[tuple[int, dict[str, Any]]]]:
         with self._db.read() as sql:

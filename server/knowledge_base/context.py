@@ -5,12 +5,10 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from configs import Settings
 from server.db.session import Database
@@ -18,9 +16,9 @@ from server.domain import Generation
 from server.filestore import FileStore
 from server.ingest.pipeline import Pipeline, SplitOptions
 from server.knowledge_base.cache import CachePool
+from server.models.closeness import Closeness
 from server.models.embeddings import EmbeddingModels
 from server.models.transform import EmbeddingTransform
-from server.retrieval.analysis import language
 from server.retrieval.keyword import KeywordIndex
 
 if TYPE_CHECKING:
@@ -90,6 +88,7 @@ class KBContext:
     keyword_pool: CachePool[int, KeywordIndex]
     vector_pool: CachePool[Space, FaissIndex]
     default_transform: Callable[[str], EmbeddingTransform]
+    closeness: Closeness
     transforms: Transforms = field(default_factory=lambda: Transforms(64))
     locks: Locks = field(default_factory=Locks)
 
@@ -103,6 +102,7 @@ class KBContext:
     ) -> KBContext:
         """Wire the parts; nothing is opened yet but the database."""
         root = settings.data_dir.resolve()
+        name = settings.default_embed_model
         store = FileStore(root / "files", settings.max_upload_mb << 20)
         return cls(
             settings=settings,
@@ -114,6 +114,7 @@ class KBContext:
             keyword_pool=CachePool(settings.cached_vs_num * 4),
             vector_pool=CachePool(settings.cached_vs_num, lambda index: index.save_if_large()),
             default_transform=default_transform,
+            closeness=Closeness(lambda: embeddings.get(name), default_transform(name)),
         )
 
     def directory(self, kb_id: int, generation_id: int | None = None) -> Path:
@@ -132,16 +133,6 @@ class KBContext:
             settings.zh_title_enhance if zh_title_enhance is None else zh_title_enhance,
             settings.text_splitter,
         )
-
-    def closeness(self, query: str, texts: Sequence[str]) -> list[float]:
-        """How near each of these texts is to a question, by the default embedding model; nothing is stored."""
-        name = self.settings.default_embed_model
-        model, transform = self.embeddings.get(name), self.default_transform(name)
-        if not texts:
-            return []
-        vectors = np.nan_to_num(model.embed_passages(list(texts)))
-        passages = transform.apply_passages(vectors, [language(text) for text in texts])
-        return [float(cosine) for cosine in passages @ transform.apply_query(model.embed_query(query), language(query))]
 
     def forget(self, kb_id: int, generation_id: int | None = None) -> None:
         """Close and delete the local indexes of a knowledge base, or of one generation of it."""

@@ -348,6 +348,8 @@ class IngestHandler:
             waiting = [other for other in job_rows.active(sql, kb.id, INGEST) if other.id != job.id]
         if not waiting or job.id % _CATCH_UP_EVERY == 0:
             KBServiceFactory.get_service_of_generation(kb.name, kb.generation).catch_up()
+        if file.file_version > 1:
+            self._context.db.scrub()  # the old version's text goes from the disk too
 
 
 _CATCH_UP_EVERY = 20

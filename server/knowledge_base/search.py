@@ -6,15 +6,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from server.domain import Condition, Hit
 from server.errors import ZhikuError
 from server.knowledge_base.gates import Gates
 from server.knowledge_base.service import KBService
-
-if TYPE_CHECKING:
-    from server.retrieval.rerank import Reranker
+from server.retrieval.rerank import Reranker
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +58,11 @@ class Searcher:
         if not reranks or len(hits) < 2:
             return Found(hits[:top_k])
         return await self._reranked(query, hits[:wanted], top_k)
+
+    async def close(self) -> None:
+        """Close connections."""
+        if self._reranker is not None:
+            await self._reranker.close()
 
     async def _one(self, service: KBService, query: str, options: SearchOptions, top_k: int) -> list[Hit]:
         def search() -> list[Hit]:

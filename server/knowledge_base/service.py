@@ -41,7 +41,7 @@ _TRIES = 5
 """How often a search is repeated when an index was behind SQL; once is enough unless files change all the time."""
 _LONGEST_QUESTION = 4000
 """Characters of a question that are searched for; who pastes a book is answered by its beginning."""
-_NO_LIMIT = 4.0
+NO_LIMIT = 4.0
 """The largest score there is. Who searches by keyword wants what holds the words, near or not."""
 
 
@@ -352,7 +352,7 @@ class KBService(StoreHooks):
         """
         settings = self.context.settings
         kind: SearchType = search_type or settings.search_type  # type: ignore[assignment]  # checked at the edge
-        limit = _NO_LIMIT if kind == "keyword" else settings.score_threshold
+        limit = NO_LIMIT if kind == "keyword" else settings.score_threshold
         threshold = limit if score_threshold is None else score_threshold
         wanted = Wanted(top_k or settings.top_k, threshold, kind, gate=threshold <= settings.score_threshold)
         asked_with = self._found or self.kb()

@@ -12,8 +12,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import SecretStr
 
+from configs import SearchEngineSettings
 from server.errors import InvalidRequest
 from server.web.guard import Guard, Page, WebError
 
@@ -27,34 +28,11 @@ _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|</?[A-Za-z!][^<>]*>"
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\ufeff]+")
 
 
-class SearchEngineSettings(BaseModel):
-    """Where the search engines are, and the keys that they want."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    duckduckgo_url: str = Field(default="https://html.duckduckgo.com/html/", description="DuckDuckGo's plain page")
-    bing_url: str = Field(default="https://api.bing.microsoft.com/v7.0/search", description="Bing's search API")
-    bing_key_env: str = Field(
-        default="BING_SUBSCRIPTION_KEY", description="environment variable that holds the key for Bing"
-    )
-    metaphor_url: str = Field(default="https://api.exa.ai/search", description="search API of Exa, once Metaphor")
-    metaphor_key_env: str = Field(
-        default="METAPHOR_API_KEY", description="environment variable that holds the key for Exa"
-    )
-    searxng_url: str | None = Field(default=None, description="address of your SearXNG, which must allow format=json")
-    timeout: float = Field(default=15, gt=0, description="seconds until a search fails")
-    allow: tuple[str, ...] = Field(
-        default=(), description="hosts, host:port or networks inside your network that may be fetched from"
-    )
-    proxy: str | None = Field(
-        default=None, description="proxy for requests to the web; those of the environment are not used"
-    )
-
-    def guard(self) -> Guard:
-        """The guard of these settings; an engine that the operator set up inside may be reached."""
-        inside = [urlsplit(self.searxng_url)] if self.searxng_url else []
-        known = [f"{it.hostname}:{it.port or (443 if it.scheme == 'https' else 80)}" for it in inside]
-        return Guard([*self.allow, *known], timeout=self.timeout, proxy=self.proxy)
+def guard_of(settings: SearchEngineSettings) -> Guard:
+    """The guard of these settings; an engine that the operator set up inside may be reached."""
+    inside = [urlsplit(settings.searxng_url)] if settings.searxng_url else []
+    known = [f"{it.hostname}:{it.port or (443 if it.scheme == 'https' else 80)}" for it in inside]
+    return Guard([*settings.allow, *known], timeout=settings.timeout, proxy=settings.proxy)
 
 
 @dataclass(frozen=True, slots=True)

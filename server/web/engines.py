@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from urllib.parse import parse_qs, urlsplit
 
+from configs import SearchEngineSettings
 from server.errors import NotFound
-from server.web.base import LONGEST_TEXT, Row, SearchEngine, SearchEngineSettings, WebResult, key_of, said
+from server.web.base import LONGEST_TEXT, Row, SearchEngine, WebResult, guard_of, key_of, said
 from server.web.guard import Guard
 
-__all__ = ["SearchEngine", "SearchEngineSettings", "SearchEngines", "WebResult"]
+__all__ = ["SearchEngine", "SearchEngines", "WebResult"]
 
 
 class DuckDuckGo(SearchEngine):
@@ -118,7 +119,7 @@ class SearchEngines:
     """The engines by name."""
 
     def __init__(self, settings: SearchEngineSettings, guard: Guard | None = None) -> None:
-        self._guard = guard or settings.guard()
+        self._guard = guard or guard_of(settings)
         self._engines = {name: make(settings, self._guard) for name, make in _ENGINES.items()}
 
     @property

@@ -252,7 +252,7 @@ def test_each_event_is_a_chunk_of_its_own(tmp_path: Path, llm: FakeLLM) -> None:
         body = {"knowledge_base_name": "kb", "query": "tide", "stream": True, "score_threshold": 4}
         with api.http.stream("POST", ASK, json=body) as response:
             chunks = list(response.iter_raw())
-    assert len(chunks) == 51
+    assert b"".join(chunks).count(b"data: {") == len(chunks) >= 51
     assert all(chunk.startswith(b"data: {") and chunk.endswith(b"}\r\n\r\n") for chunk in chunks)
 
 

@@ -185,17 +185,21 @@ def test_an_operators_files_and_settings_win(tmp_path: Path, llm: FakeLLM, monke
 
 def test_kb_chat_sends_its_sources_first(kb: Api, llm: FakeLLM) -> None:
     llm.default = Reply(["north ", "office [1]"])
-    chunks = kb.events("/chat/kb_chat", query="tide table", kb_name="kb", score_threshold=2, model="fake-llm")
+    chunks = kb.events(
+        "/chat/kb_chat", query="tide table", kb_name="kb", score_threshold=4, search_type="keyword", model="fake-llm"
+    )
     assert "tide" in chunks[0]["docs"][0]
     assert chunks[0]["choices"][0]["delta"]["content"] == ""
     assert chunks[0]["is_ref"] is True
     text = "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks)
     assert text == "north office [1]"
     assert all(chunk["object"] == "chat.completion.chunk" for chunk in chunks)
-    whole = kb.http.post("/chat/kb_chat", json={"query": "tide table", "kb_name": "kb", "stream": False}).json()
+    whole = kb.http.post(
+        "/chat/kb_chat", json={"query": "tide table", "kb_name": "kb", "stream": False, "score_threshold": 4}
+    ).json()
     assert json.loads(whole)["choices"][0]["message"]["content"] == "north office [1]"
     before = len(llm.prompts)
-    only = kb.events("/chat/kb_chat", query="tide table", kb_name="kb", return_direct=True)
+    only = kb.events("/chat/kb_chat", query="tide table", kb_name="kb", return_direct=True, score_threshold=4)
     assert all("docs" in chunk for chunk in only)
     assert len(llm.prompts) == before
 
@@ -204,7 +208,7 @@ def test_kb_chat_over_the_files_of_a_conversation(kb: Api, llm: FakeLLM) -> None
     llm.default = Reply(["77"])
     files = [("files", ("t.txt", b"temp body 77"))]
     temp_id = kb.http.post("/knowledge_base/upload_temp_docs", files=files).json()["data"]["id"]
-    chunks = kb.events("/chat/kb_chat", query="temp body", mode="temp_kb", kb_name=temp_id, score_threshold=2)
+    chunks = kb.events("/chat/kb_chat", query="temp body", mode="temp_kb", kb_name=temp_id, score_threshold=4)
     assert chunks[0]["docs"] == ["出处 [1] [t.txt] \n\ntemp body 77\n\n"]
 
 
@@ -229,11 +233,11 @@ def test_an_openai_client_with_a_knowledge_base_as_its_address(tmp_path: Path, l
         client = openai.OpenAI(base_url=f"{url}/knowledge_base/local_kb/kb", api_key="x", max_retries=0)
         ask: Any = {"model": "fake-llm", "messages": [{"role": "user", "content": "tide table"}]}
         chunks: list[Any] = list(
-            client.chat.completions.create(**ask, stream=True, extra_body={"top_k": 3, "score_threshold": 2.0})
+            client.chat.completions.create(**ask, stream=True, extra_body={"top_k": 3, "score_threshold": 4.0})
         )
         assert "tide.txt" in chunks[0].docs[0]
         assert "".join(chunk.choices[0].delta.content for chunk in chunks) == "north office"
-        whole: Any = client.chat.completions.create(**ask)
+        whole: Any = client.chat.completions.create(**ask, extra_body={"score_threshold": 4.0})
         assert whole.choices[0].message.content == "north office"
         assert "tide.txt" in whole.docs[0]
 

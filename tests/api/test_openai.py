@@ -196,7 +196,7 @@ def test_files_go_into_a_vector_store_and_are_found(client: openai.OpenAI) -> No
     assert found[0].content[0].text == ZH
     assert 0 <= found[0].score <= 1
     only: Any = {"type": "and", "filters": [{"type": "gte", "key": "year", "value": 2024}]}
-    loose: Any = {"score_threshold": 0.001}
+    loose: Any = {"score_threshold": 0.0}
     filtered = client.vector_stores.search(
         store.id, query="压力表 tide table", filters=only, ranking_options=loose
     ).data

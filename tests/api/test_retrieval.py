@@ -88,11 +88,11 @@ def fits(row: dict[str, Any], wanted: dict[str, Any]) -> bool:
         return any(fits(row, part) for part in wanted["filters"])
     if kind == "not":
         return not all(fits(row, part) for part in wanted["filters"])
-    value = row.get(wanted["key"])
+    value: Any = row.get(wanted["key"])
     if kind in ("in", "nin"):
-        return any(same(value, one) for one in wanted["value"]) == (kind == "in")
+        return bool(any(same(value, one) for one in wanted["value"]) == (kind == "in"))
     if kind in ("eq", "ne"):
-        return same(value, wanted["value"]) == (kind == "eq")
+        return bool(same(value, wanted["value"]) == (kind == "eq"))
     if value is None or isinstance(value, bool) or isinstance(value, str) != isinstance(wanted["value"], str):
         return False
     return bool(OPERATIONS[kind](value, wanted["value"]))

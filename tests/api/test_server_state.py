@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.conftest import Api, fake_settings, free_port, llm_model
 
 
 @pytest.fixture
-def two(tmp_path: Path, llm: FakeLLM, monkeypatch: pytest.MonkeyPatch) -> Api:
+def two(tmp_path: Path, llm: FakeLLM, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setenv("SECRET_KEY_OF_MINE", "sk-never-shown")
     dead = ChatModelSettings(name="dead", base_url=f"http://127.0.0.1:{free_port()}/v1", max_retries=0,
                              api_key_env="SECRET_KEY_OF_MINE", options={"api_secret": "hush"})  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,13 @@ def _chunk(delta: dict[str, Any], finish: str | None) -> str:
 
 
 @pytest.fixture
-def kb(llm_api: Api) -> Api:
-    llm_api.create("手册")
-    llm_api.upload("手册", {"tide.txt": EN})
-    return llm_api
+def kb(tmp_path: Path, llm: FakeLLM) -> Iterator[Api]:
+    settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm)], score_threshold=4)
+    with TestClient(create_app(settings)) as client:
+        api = Api(client)
+        api.create("手册")
+        api.upload("手册", {"tide.txt": EN})
+        yield api
 
 
 def ask(api: Api, query: str = "Where is the tide table?", **more: Any) -> list[dict[str, Any]]:
@@ -125,15 +129,14 @@ def test_without_a_model_it_says_so(api: Api) -> None:
 # ---- the tools themselves
 
 
-def test_tools_are_listed_and_called(api: Api) -> None:
-    api.create("kb")
-    api.upload("kb", {"tide.txt": EN})
+def test_tools_are_listed_and_called(kb: Api) -> None:
+    api = kb
     listed = api.http.get("/tools").json()["data"]
     assert {"search_knowledge_base", "calculate", "current_time"} <= listed.keys()
     assert listed["calculate"]["args"].keys() == {"expression"}
     assert api.post("/tools/call", name="calculate", tool_input={"expression": "(3+5)/2"})["data"] == "4.0"
     found = api.post("/tools/call", name="search_knowledge_base",
-                     tool_input={"knowledge_base": "kb", "query": "tide table office"})  # fmt: skip
+                     tool_input={"knowledge_base": "手册", "query": "tide table office"})  # fmt: skip
     assert EN in found["data"]
     assert "Shanghai" not in api.post("/tools/call", name="current_time")["data"]
     for bad in ({"name": "ghost"}, {"name": "calculate", "tool_input": {"expression": "x"}}, {"name": "calculate"}):
