@@ -56,6 +56,25 @@ def test_the_commands_of_the_readme_work(page: Path, process: ServerProcess, tmp
     assert '"docs"' in outputs[0]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
+def test_the_python_of_the_readme_works(page: Path, process: ServerProcess) -> None:
+    process.write(default_embed_model=EMBEDDED)
+    environment = {**os.environ, "ZHIKU_CONFIG_DIR": str(process.config_dir)}
+    samples = PROJECT_ROOT / "knowledge_base" / "samples" / "content"
+    command = [sys.executable, "-m", "server.cli", "kb", "add", "samples", str(samples)]
+    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=120)
+    process.start()
+    (text,) = blocks(page, "python")
+    done = subprocess.run(
+        [sys.executable, "-c", text.replace(":7861", f":{process.port}")],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "[1]" in done.stdout
+    assert " True http://127.0.0.1" in done.stdout
+
+
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
 def test_the_settings_of_the_readme_are_settings(page: Path) -> None:
     for text in blocks(page, "yaml"):
@@ -71,7 +90,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_every_route_is_in_the_guide(tmp_path: Path) -> None:
     text = (PROJECT_ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     paths = create_app(Settings(data_dir=tmp_path)).openapi()["paths"]
-    documented = set(re.findall(r"`(?:GET|POST) (/[^`]*)`", text))
+    documented = set(re.findall(r"`(?:GET|POST|PATCH|DELETE) (/[^`]*)`", text))
     assert documented == set(paths)
 
 

@@ -14,6 +14,7 @@ from server.api.schemas import BaseResponse, JobView
 from server.db import files, kbs
 from server.db import jobs as job_rows
 from server.domain import Job
+from server.errors import NotFound
 from server.knowledge_base.operations import service_of
 
 router = APIRouter(prefix="/jobs", tags=["Jobs"])
@@ -43,7 +44,7 @@ async def list_jobs(
 @router.get("/{job_id}", operation_id="get_job")
 async def get_job(job_id: JobId, service: ServiceDep) -> JobView:
     """One job."""
-    return await service.gates.run_free(lambda: _views(service, [service.runner.get(job_id)])[0])
+    return await service.gates.run_free(lambda: _view(service, job_id))
 
 
 @router.get("/{job_id}/events", operation_id="watch_job")
@@ -53,14 +54,14 @@ async def watch_job(
     after: Annotated[int, Query(ge=0, le=2**31, description="go on after this event number")] = 0,
 ) -> Response:
     """Progress as server-sent events, until the job ends; the last event is the job itself."""
-    await service.gates.run_free(lambda: service.runner.get(job_id))
+    await service.gates.run_free(lambda: _view(service, job_id))
     return events.stream(_progress(service, job_id, after))
 
 
 @router.post("/{job_id}/cancel", operation_id="cancel_job")
 async def cancel_job(job_id: JobId, service: ServiceDep) -> BaseResponse:
     """Stop a job; a running one stops at its next step."""
-    await service.gates.run_free(lambda: service.runner.get(job_id))
+    await service.gates.run_free(lambda: _view(service, job_id))
     stopped = await service.gates.run_free(lambda: service.operations.cancel(job_id))
     if not stopped:
         return BaseResponse(code=409, msg=f"任务 {job_id} 已结束 / the job is over already")
@@ -70,22 +71,30 @@ async def cancel_job(job_id: JobId, service: ServiceDep) -> BaseResponse:
 @router.post("/{job_id}/retry", operation_id="retry_job")
 async def retry_job(job_id: JobId, service: ServiceDep) -> BaseResponse:
     """Queue a failed or cancelled job again; what was finished is not done twice."""
-    await service.gates.run_free(lambda: service.runner.get(job_id))
+    await service.gates.run_free(lambda: _view(service, job_id))
     again = await service.gates.run_free(lambda: service.runner.retry(job_id))
     if not again:
         return BaseResponse(code=409, msg=f"任务 {job_id} 没有失败 / the job did not fail")
     return BaseResponse(msg=f"已重新排队 / queued again: {job_id}")
 
 
+def _view(service: Service, job_id: int) -> JobView:
+    """A job of a knowledge base that people see: the name of a hidden one is a secret of who uses it."""
+    found = _views(service, [service.runner.get(job_id)])
+    if not found:
+        raise NotFound(f"没有任务 {job_id} / no job {job_id}")
+    return found[0]
+
+
 def _views(service: Service, found: list[Job]) -> list[JobView]:
     with service.context.db.read() as sql:
-        names = {kb.id: kb.name for kb in kbs.list_all(sql, kind=None)}
+        names = {kb.id: kb.name for kb in kbs.list_all(sql)}
         file_names = {job.file_id: getattr(files.get(sql, job.file_id), "name", None) for job in found if job.file_id}
     return [
         JobView(
             id=job.id,
             kind=job.kind,
-            knowledge_base_name=names.get(job.kb_id, ""),
+            knowledge_base_name=names[job.kb_id],
             file_name=file_names.get(job.file_id or 0),
             state=job.state,
             reason=job.reason,
@@ -96,11 +105,12 @@ def _views(service: Service, found: list[Job]) -> list[JobView]:
             update_time=job.update_time,
         )
         for job in found
+        if job.kb_id in names
     ]
 
 
 async def _progress(service: Service, job_id: int, after: int) -> AsyncIterator[Mapping[str, Any]]:
     async for number, event in service.runner.watch(job_id, after):
         yield {"seq": number, **event}
-    view = await service.gates.run_free(lambda: _views(service, [service.runner.get(job_id)])[0])
+    view = await service.gates.run_free(lambda: _view(service, job_id))
     yield view.model_dump(mode="json")

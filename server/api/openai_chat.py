@@ -102,6 +102,8 @@ async def _question(service: Service, body: ChatCompletion) -> tuple[Asked, Find
     """What is asked of whom: `model` names a knowledge base or a language model, `llm` who writes for the former."""
     name = body.model or ""
     if not name.startswith(KB_PREFIX):
+        if name not in ("", EXTRACTIVE, *service.chat.models.names):
+            raise NotFound(f"没有模型 / there is no model {name}")
         return _asked(body, "llm_chat", name or None), None, None
     asked = _asked(body, "knowledge_base_chat", body.llm)
     names = [kb_label(name.removeprefix(KB_PREFIX)), *map(kb_label, body.knowledge_base_names)]

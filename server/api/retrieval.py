@@ -47,10 +47,9 @@ async def retrieve(body: Retrieval, request: Request, service: ServiceDep) -> Re
 
     opened = await service.gates.run_free(services)
     found = await service.searcher.search(opened, body.query, options)
-    shown = names if body.scope == "chunks" else []
     base = service.public_url(request)
     return RetrievalResult(
-        hits=[_hit_view(hit, base, names) for hit in found.hits], warnings=list(found.warnings), searched=shown or names
+        hits=[_hit_view(hit, base, visible=body.scope == "chunks") for hit in found.hits], warnings=list(found.warnings)
     )
 
 
@@ -64,8 +63,7 @@ def _scoped(service: Service, name: str, scope: str) -> KBService:
     return summaries
 
 
-def _hit_view(hit: Hit, base: str, names: list[str]) -> HitView:
-    visible = any(kb_label(name) == hit.kb_name for name in names)
+def _hit_view(hit: Hit, base: str, *, visible: bool) -> HitView:
     return HitView(
         id=hit.id,
         knowledge_base_name=hit.kb_name if visible else "",

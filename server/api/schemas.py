@@ -237,7 +237,7 @@ class Feedback(Body):
     """What somebody thought of an answer."""
 
     message_id: str = Field(default="", max_length=32, description="the answer's message_id")
-    score: int = Field(default=0, ge=0, le=100, description="0 to 100, higher is better")
+    score: int = Field(default=0, ge=-(2**31), le=2**31 - 1, description="0 to 100, higher is better")
     reason: str = Field(default="", max_length=10_000, description="why")
 
 
@@ -486,7 +486,6 @@ class RetrievalResult(BaseModel):
 
     hits: list[HitView]
     warnings: list[str] = Field(default_factory=list, description="what went wrong without spoiling the hits")
-    searched: list[str] = Field(default_factory=list, description="the knowledge bases that were searched")
 
 
 class ChunkView(BaseModel):

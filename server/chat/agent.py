@@ -79,7 +79,9 @@ class Agent:
             middleware=[limit, _tool_errors()],
         )
         turns: Any = {"messages": [turn.as_dict() for turn in (*asked.history, Message("user", asked.query))]}
-        steps: Any = agent.astream(turns, {"recursion_limit": 1000}, stream_mode=["messages", "updates"])
+        steps: AsyncGenerator[tuple[str, Any]] = agent.astream(  # type: ignore[assignment]  # it depends on the modes
+            turns, {"recursion_limit": 1000}, stream_mode=["messages", "updates"]
+        )
         return steps
 
     def _sampling(self, asked: Asked, model: BaseChatModel) -> BaseChatModel:
@@ -94,7 +96,7 @@ def _tool_errors() -> Any:
     from langchain.agents.middleware import wrap_tool_call
     from langchain_core.messages import ToolMessage
 
-    @wrap_tool_call  # type: ignore[arg-type]  # it takes coroutines too
+    @wrap_tool_call
     async def told(request: Any, handler: Any) -> Any:
         try:
             return await handler(request)

@@ -11,7 +11,7 @@ from math import log
 from configs.settings import EXTRACTIVE
 from server.chat.context import estimate_tokens, fenced
 from server.chat.prompts import Prompts
-from server.chat.support import sentences
+from server.chat.sentences import sentences
 from server.models.chat import ChatModel, ChatModels, Message
 from server.retrieval.analysis import language, terms
 

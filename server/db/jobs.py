@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
-from server.db.tables import JobEventRow, JobRow, utcnow
+from server.db.tables import JobEventRow, JobRow, KnowledgeBaseRow, utcnow
 from server.domain import Job, Progress
 
 _JOB = select(
@@ -39,8 +39,9 @@ def list_by_ids(sql: Connection, ids: Iterable[int]) -> list[Job]:
 def list_recent(
     sql: Connection, kb_id: int | None = None, state: str | None = None, limit: int = 100, before: int | None = None
 ) -> list[Job]:
-    """Jobs, newest first; `before` is the id to go on from."""
-    query = _JOB.order_by(JobRow.id.desc()).limit(limit)
+    """Jobs of the knowledge bases that people see, newest first; `before` is the id to go on from."""
+    seen = select(KnowledgeBaseRow.id).where(KnowledgeBaseRow.kind == "")
+    query = _JOB.where(JobRow.kb_id.in_(seen)).order_by(JobRow.id.desc()).limit(limit)
     if kb_id is not None:
         query = query.where(JobRow.kb_id == kb_id)
     if state is not None:

@@ -32,7 +32,7 @@ from server.errors import (
     PartlyEmbedded,
 )
 from server.filestore import FileStore
-from server.ingest.loaders.factory import loader_for
+from server.ingest.sandbox import Sandbox
 from server.ingest.splitters.factory import splitter
 from server.ingest.splitters.zh_title import enhance_titles
 from server.models.embeddings import EmbeddingModel, EmbeddingModels
@@ -79,7 +79,8 @@ class Pipeline:
         self._db = db
         self._store = store
         self._embeddings = embeddings
-        # reading is Python at work: several files at once would not be quicker, and would keep requests waiting
+        self.sandbox = Sandbox()
+        # splitting is Python at work: several files at once would not be quicker, and would keep requests waiting
         self._one_at_a_time = threading.Lock()
 
     def ingest(
@@ -126,8 +127,7 @@ class Pipeline:
         custom: Sequence[Chunk] | None,
         job_id: int | None,
     ) -> _Draft:
-        with self._one_at_a_time:
-            loaded, parts = self._chunks(file, options, custom)
+        loaded, parts = self._chunks(file, options, custom)
         languages = [language(part.text) for part in parts]
         with self._db.write() as sql:
             self._require_current(sql, file, generation)
@@ -163,16 +163,17 @@ class Pipeline:
     ) -> tuple[LoadedDocument, Sequence[Chunk]]:
         if custom is not None:
             return LoadedDocument(blocks=(), loader="custom"), _not_empty(custom)
-        data = self._bytes(file)
-        loaded = loader_for(file.name).load(data, file.name)
-        parts: Sequence[Chunk] = splitter(options.splitter, options.chunk_size, options.chunk_overlap).split(loaded)
-        if options.zh_title_enhance:
-            parts = enhance_titles(parts)
+        loaded = self._load(file)
+        cutter = splitter(options.splitter, options.chunk_size, options.chunk_overlap)
+        with self._one_at_a_time:
+            parts: Sequence[Chunk] = cutter.split(loaded)
+            if options.zh_title_enhance:
+                parts = enhance_titles(parts)
         return loaded, _not_empty(parts)
 
-    def _bytes(self, file: StoredFile) -> bytes:
+    def _load(self, file: StoredFile) -> LoadedDocument:
         try:
-            return self._store.read(file.kb_id, file.storage)
+            return self.sandbox.load(self._store.path(file.kb_id, file.storage or ""), file.name)
         except NotFound as error:
             with self._db.read() as sql:
                 self._require_version(sql, file)  # replaced since we looked: then the old bytes may be gone

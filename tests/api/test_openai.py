@@ -124,7 +124,7 @@ def test_errors_are_those_that_the_package_knows(client: openai.OpenAI, kb: Api,
     ask: Any = [{"role": "user", "content": "hi"}]
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="kb:ghost", messages=ask)
-    with pytest.raises(openai.BadRequestError, match="no-such-model"):
+    with pytest.raises(openai.NotFoundError, match="no-such-model"):
         client.chat.completions.create(model="no-such-model", messages=ask)
     with pytest.raises(openai.BadRequestError):
         client.chat.completions.create(model="fake-llm", messages=[])

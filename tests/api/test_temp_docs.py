@@ -77,7 +77,10 @@ def test_temporary_files_are_hidden_from_everything_else(api: Api) -> None:
     assert api.search(temp_id, "temp body", score_threshold=4) == []
     assert api.http.get("/knowledge_base/list_files", params={"knowledge_base_name": temp_id}).json()["code"] == 404
     assert api.delete(temp_id)["code"] == 404
-    assert [item["id"] for item in api.http.get("/v1/vector_stores").json()["data"]] == []
+    assert api.http.get("/v1/vector_stores").json()["data"] == []
+    assert api.http.get("/jobs").json() == []
+    assert api.http.get("/jobs/1").json()["code"] == 404
+    assert api.post("/jobs/1/cancel")["code"] == 404
 
 
 def test_what_cannot_be_read_is_listed_with_its_reason(api: Api) -> None:

@@ -10,8 +10,15 @@ _ID = b"0123456789abcdef"
 _FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
 
 
-def make_pdf(pages: Sequence[Sequence[str]], rotate: int = 0, password: str | None = None) -> bytes:
-    """A PDF with one page for each list of lines; a password (that may be empty) encrypts it."""
+PICTURE = None
+"""A page without text, on which something is drawn."""
+
+
+def make_pdf(pages: Sequence[Sequence[str] | bytes | None], rotate: int = 0, password: str | None = None) -> bytes:
+    """A PDF with one page for each list of lines; a password (that may be empty) encrypts it.
+
+    Bytes are the content of a page as it lies in the file, deflated.
+    """
     owner, user, key = _security(password or "")
     objects: list[bytes] = []
     kids = b" ".join(b"%d 0 R" % (4 + 2 * index) for index in range(len(pages)))
@@ -28,7 +35,8 @@ def make_pdf(pages: Sequence[Sequence[str]], rotate: int = 0, password: str | No
         stream = _content(lines)
         if password is not None:
             stream = _rc4(hashlib.md5(key + (number + 1).to_bytes(3, "little") + b"\0\0").digest()[:10], stream)
-        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream))
+        packed = b" /Filter /FlateDecode" if isinstance(lines, bytes) else b""
+        objects.append(b"<< /Length %d%s >>\nstream\n%s\nendstream" % (len(stream), packed, stream))
     extra = b""
     if password is not None:
         values = (owner.hex().encode(), user.hex().encode())
@@ -37,7 +45,12 @@ def make_pdf(pages: Sequence[Sequence[str]], rotate: int = 0, password: str | No
     return _file(objects, extra)
 
 
-def _content(lines: Sequence[str]) -> bytes:
+def _content(lines: Sequence[str] | bytes | None) -> bytes:
+    if isinstance(lines, bytes):
+        return lines
+    if lines is PICTURE:
+        return b"20 20 400 400 re f"
+    assert lines is not None
     shown = (line.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)") for line in lines)
     body = " T* ".join(f"({line}) Tj" for line in shown)
     return f"BT /F1 10 Tf 14 TL 50 780 Td {body} ET".encode("cp1252")

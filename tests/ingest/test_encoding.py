@@ -7,6 +7,7 @@ import random
 import pytest
 
 from server.errors import DamagedFile
+from server.ingest.loaders import large
 from server.ingest.loaders.encoding import clean, decode
 
 TEXTS = {
@@ -95,3 +96,29 @@ def test_an_image_is_refused() -> None:
 
 def test_nothing_is_nothing() -> None:
     assert decode(b"") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("第一行的潮位。\n\n" * 200 + "末尾 𠮷-7", "utf-8"),
+        ("第一行的潮位，记录在案。\n" * 200 + "㐂田", "gb18030"),
+        ("第一行\n" * 200, "utf-16"),
+        ("plain words and nothing else\r\n" * 200 + "Café Müller owes 12 €", "cp1252"),
+        ("одна строка обычного русского текста без разрывов " * 100, "koi8_r"),
+        ("mostly ASCII " * 300 + "é", "utf-8"),
+    ],
+)
+def test_large_texts_are_decoded_in_parts(text: str, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "LARGE", 100)
+    monkeypatch.setattr(large, "_PART", 1001)
+    data = text.encode(codec)
+    parts = list(large.decode_parts(data))
+    assert len(parts) > 2
+    assert "".join(parts) == decode(data) == text.replace("\r\n", "\n")
+
+
+def test_large_binary_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "LARGE", 100)
+    with pytest.raises(DamagedFile):
+        list(large.decode_parts(bytes(range(256)) * 50))

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from server.domain import LoadedDocument
 from server.errors import DamagedFile, EmptyDocument
+from server.ingest.loaders import pdf
 from server.ingest.loaders.factory import loader_for
 from server.ingest.loaders.pdf_text import page_lines, paragraphs, without_running_lines
-from tests.ingest.pdf_maker import make_pdf
+from tests.ingest.pdf_maker import PICTURE, make_pdf
 
 
 def load(data: bytes) -> LoadedDocument:
     return loader_for("a.pdf").load(data, "a.pdf")
 
 
+@pytest.fixture
+def without_ocr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf, "ocr_installed", lambda: False)
+
+
+@pytest.mark.usefixtures("without_ocr")
 def test_each_page_is_a_block_with_its_number() -> None:
-    document = load(make_pdf([["Boilers are hot."], [], ["Valves (brass) are not."]]))
+    document = load(make_pdf([["Boilers are hot."], PICTURE, ["Valves (brass) are not."], []]))
     assert [(block.page, block.text) for block in document.blocks] == [
         (1, "Boilers are hot."),
         (3, "Valves (brass) are not."),
@@ -26,14 +34,42 @@ def test_each_page_is_a_block_with_its_number() -> None:
     assert document.warnings == ("第 2 页没有文本层（需要 OCR） / pages 2 have no text layer (need OCR)",)
 
 
-def test_blank_pages_are_named_as_ranges() -> None:
-    (warning,) = load(make_pdf([[], ["x"], [], [], [], ["y"], []])).warnings
+@pytest.mark.usefixtures("without_ocr")
+def test_pages_without_a_text_layer_are_named_as_ranges() -> None:
+    (warning,) = load(make_pdf([PICTURE, ["x"], PICTURE, PICTURE, PICTURE, ["y"], PICTURE])).warnings
     assert "pages 1, 3-5, 7 have" in warning
 
 
-def test_a_pdf_without_a_text_layer_says_that_it_needs_ocr() -> None:
-    with pytest.raises(EmptyDocument, match=r"扫描件.*OCR.*no text layer, scanned\? needs OCR"):
+@pytest.mark.usefixtures("without_ocr")
+def test_a_pdf_without_a_text_layer_says_how_to_get_ocr() -> None:
+    with pytest.raises(EmptyDocument, match=r"扫描件.*OCR.*zhiku\[ocr\].*no text layer, scanned\?"):
+        load(make_pdf([PICTURE, PICTURE]))
+
+
+def test_blank_pages_hide_no_text() -> None:
+    assert load(make_pdf([[], ["x"], []])).warnings == ()
+    with pytest.raises(EmptyDocument, match="没有文本 /"):
         load(make_pdf([[], []]))
+
+
+def test_pages_without_a_text_layer_are_read_as_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[tuple[int, ...]] = []
+
+    def seen(picture: Any) -> str:
+        sizes.append(picture.shape)
+        return f"picture {len(sizes)}"
+
+    monkeypatch.setattr(pdf, "ocr_installed", lambda: True)
+    monkeypatch.setattr(pdf, "read_picture", seen)
+    document = load(make_pdf([PICTURE, ["A page with a text layer of its own."], PICTURE]))
+    assert [(block.page, block.text) for block in document.blocks if block.page != 2] == [
+        (1, "picture 1"),
+        (3, "picture 2"),
+    ]
+    assert document.warnings == ()
+    assert all(max(size) < 3600 and size[2] == 3 for size in sizes)
+    monkeypatch.setattr(pdf, "_OCR_SECONDS", -1.0)
+    assert "pages 3 have" in load(make_pdf([["x"], [], PICTURE])).warnings[0]
 
 
 @pytest.mark.parametrize("rotate", [90, 180, 270])

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+from typing_extensions import override
+
 from server.domain import Block, LoadedDocument
-from server.errors import DamagedFile, EmptyDocument
+from server.errors import DamagedFile, EmptyDocument, UnsupportedFormat
 
 
 class Loader(ABC):
     """Turns the bytes of one family of file formats into blocks of text; holds no state.
 
-    `name` is stored with the file; `extensions` are lower case, with the leading dot.
+    `name` is stored with the file; `extensions` are lower case, with the leading dot. The content of a
+    `binary` format never is text.
     """
 
     name: ClassVar[str]
     extensions: ClassVar[frozenset[str]]
+    binary: ClassVar[bool] = False
 
     @abstractmethod
     def load(self, data: bytes, file_name: str) -> LoadedDocument:
@@ -26,6 +30,26 @@ class Loader(ABC):
         Raises EmptyDocument when the file is sound and has no text, DamagedFile when it cannot be read.
         `file_name` is a label: only its extension means anything.
         """
+
+
+Read = Callable[[bytes, str], LoadedDocument]
+"""Reads a member of a container by its bytes and name; raises LoadError."""
+
+
+class Container(Loader):
+    """A file that holds other files: an archive, a mail with attachments."""
+
+    @abstractmethod
+    def load_members(self, data: bytes, read: Read) -> LoadedDocument:
+        """As `load`; every file inside is given to `read`, and one that cannot be read becomes a warning."""
+
+    @override
+    def load(self, data: bytes, file_name: str) -> LoadedDocument:
+        return self.load_members(data, _refuse)
+
+
+def _refuse(_data: bytes, file_name: str) -> LoadedDocument:
+    raise UnsupportedFormat(f"不读取内含文件 / files inside are not read: {file_name}")
 
 
 def damaged(zh: str, en: str) -> DamagedFile:
@@ -44,6 +68,14 @@ def finish(blocks: Iterable[Block], loader: str, warnings: Iterable[str] = ()) -
     if not kept:
         raise empty()
     return LoadedDocument(blocks=kept, loader=loader, warnings=tuple(warnings))
+
+
+def needs_extra(what: str, extra: str) -> UnsupportedFormat:
+    """The error for a file that an optional package would read."""
+    return UnsupportedFormat(
+        f"{what}：服务器未安装所需组件，请管理员运行 pip install 'zhiku[{extra}]' / "
+        f"unsupported here: ask the administrator to run pip install 'zhiku[{extra}]'"
+    )
 
 
 def extension_of(file_name: str) -> str:

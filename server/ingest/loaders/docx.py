@@ -40,6 +40,7 @@ class DocxLoader(Loader):
 
     name = "docx"
     extensions = frozenset({".docx"})
+    binary = True
 
     @override
     def load(self, data: bytes, file_name: str) -> LoadedDocument:

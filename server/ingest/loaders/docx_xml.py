@@ -72,14 +72,18 @@ def text_boxes(paragraph: Element) -> Iterator[str]:
 
 
 def table_rows(table: Element) -> Iterator[list[str]]:
-    """The texts of the cells; a merged cell has its text once, at its top left, the rest is empty."""
+    """The texts of the cells; one merged over rows has its text in each of them, in the first column it spans."""
+    above: dict[int, str] = {}
     for row in _through(table, f"{W}tr"):
         texts: list[str] = [""] * _number(row.find(f"{W}trPr/{W}gridBefore"), 0)
         for cell in _through(row, f"{W}tc"):
             merge = cell.find(f"{W}tcPr/{W}vMerge")
             goes_on = merge is not None and merge.get(f"{W}val", "continue") == "continue"
             span = _number(cell.find(f"{W}tcPr/{W}gridSpan"), 1)
-            texts.extend(["" if goes_on else story_text(cell), *[""] * (span - 1)])
+            place = len(texts)
+            if not goes_on:
+                above[place] = story_text(cell)
+            texts.extend([above.get(place, ""), *[""] * (span - 1)])
         yield texts
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from server.ingest.loaders.base import damaged
 from server.ingest.loaders.charsets import CANDIDATES, score
 
-_BOMS = (
+BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -26,7 +26,7 @@ _TERMINAL_COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
 _NEWLINE = re.compile(r"\r\n?|\f")
 _FROM_HIGH_BYTE = re.compile(rb"[\x00-\x7f]?[\x80-\xff][^\n]{0,16000}")
-_HIGH_BYTES = bytes(range(0x80, 0x100))
+HIGH_BYTES = bytes(range(0x80, 0x100))
 _MIN_SCORE = 0.12
 _DECLARED_BONUS = 0.15
 _DIRT = 0.15
@@ -40,7 +40,7 @@ def decode(data: bytes, declared: str | None = None) -> str:
     Bytes that are almost UTF-8 stay UTF-8 with U+FFFD for what is broken. Raises DamagedFile when the
     bytes are no text in any charset.
     """
-    if data.startswith(_BINARY_MAGIC):
+    if any(begins(data, magic) for magic in _BINARY_MAGIC):
         raise damaged("内容是二进制数据，不是文本", "its content is binary, not text")
     text, tolerated = _unicode(data), _DIRT
     if text is None:
@@ -49,6 +49,11 @@ def decode(data: bytes, declared: str | None = None) -> str:
     if text is None or _dirt(text) > tolerated:
         raise damaged("内容不是文本，或编码无法识别", "not text, or in an unknown encoding")
     return clean(text)
+
+
+def begins(data: bytes, magic: bytes) -> bool:
+    """Whether the data begins with the mark of a binary format and is not text that happens to, as "ID3 tags" does."""
+    return data.startswith(magic) and (not magic.isascii() or b"\0" in data[:4096])
 
 
 def clean(text: str) -> str:
@@ -64,7 +69,7 @@ def clean(text: str) -> str:
 
 def _unicode(data: bytes) -> str | None:
     """The text when the bytes are in a Unicode encoding, or in one that announces itself."""
-    for bom, codec in _BOMS:
+    for bom, codec in BOMS:
         if data.startswith(bom):
             return data[len(bom) :].decode(codec, "replace")
     if b"\x1b$" in data and (text := _strict(data, "iso2022_jp_2")) is not None:
@@ -106,27 +111,30 @@ def _utf8(data: bytes) -> str | None:
         return text
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
-    sound = len(text) - broken - len(data.translate(None, _HIGH_BYTES)) if broken < len(text) // 20 else 0
+    sound = len(text) - broken - len(data.translate(None, HIGH_BYTES)) if broken < len(text) // 20 else 0
     # Other charsets hardly ever form valid multi-byte sequences; many beside few breaks are damage.
     return text if sound >= 20 * broken else None
 
 
 def _legacy(data: bytes, declared: str | None) -> str | None:
     """The text in the charset that makes the best prose of the bytes; None when none does."""
-    sample = b"\n".join(_samples(data))
-    head = data[:_SCORED]
-    points = {name: _sample_score(head if name.startswith("utf") else sample, name) for name in CANDIDATES}
-    if declared:
-        points[declared] = points.get(declared, 0.0) + _DECLARED_BONUS
-    for name in sorted(points, key=lambda name: -points[name]):
-        if points[name] < _MIN_SCORE:
-            break
+    for name in likely_charsets(data, declared):
         text = _strict(data, name)
         if text is None and name in ("cp1252", "cp949", "cp932"):
             text = _with_few_losses(data, name)
         if text is not None:
             return text
     return None
+
+
+def likely_charsets(data: bytes, declared: str | None = None) -> Iterator[str]:
+    """Codecs in which bytes that are not Unicode look like prose, the best first; not all of the bytes need fit."""
+    sample = b"\n".join(_samples(data))
+    head = data[:_SCORED]
+    points = {name: _sample_score(head if name.startswith("utf") else sample, name) for name in CANDIDATES}
+    if declared:
+        points[declared] = points.get(declared, 0.0) + _DECLARED_BONUS
+    return iter([name for name in sorted(points, key=lambda name: -points[name]) if points[name] >= _MIN_SCORE])
 
 
 def _samples(data: bytes) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ _NEVER_TEXT = frozenset(
 )
 _BOILERPLATE = frozenset({"nav", "footer", "aside", "menu"})
 _ROLES = frozenset({"navigation", "banner", "contentinfo", "search", "complementary"})
+_WHOLE_PAGE = frozenset({"[document]", "html", "body"})
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _BLOCKS = frozenset(
     ("address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt")
@@ -47,9 +48,13 @@ class HtmlLoader(Loader):
 
     @override
     def load(self, data: bytes, file_name: str) -> LoadedDocument:
-        declared = _CHARSET.search(data[:4096])
-        text = decode(data, declared.group(1).decode("ascii") if declared else None)
-        return finish(html_blocks(text), self.name)
+        return finish(html_blocks(decode_html(data)), self.name)
+
+
+def decode_html(data: bytes) -> str:
+    """The markup in `data`; the charset that it declares counts as far as the bytes agree."""
+    declared = _CHARSET.search(data[:4096])
+    return decode(data, declared.group(1).decode("ascii") if declared else None)
 
 
 def html_blocks(markup: str) -> Iterator[Block]:
@@ -65,6 +70,8 @@ def html_blocks(markup: str) -> Iterator[Block]:
     title = " ".join(soup.title.get_text().split()) if soup.title else ""
     _remove_noise(soup)
     root = _main_part(soup)
+    if root.name in _WHOLE_PAGE:
+        _remove_boilerplate(root)
     first = root.find(_HEADINGS)
     if title and (first is None or " ".join(first.get_text().split()) != title):
         yield Block(title, metadata={"kind": "title"})
@@ -80,8 +87,12 @@ def _remove_noise(soup: BeautifulSoup) -> None:
         tag.extract()
     for tag in [tag for tag in soup.find_all(True) if _is_hidden(tag)]:
         tag.extract()
-    shown = len(soup.get_text(strip=True))
-    for tag in soup.find_all(_BOILERPLATE):
+
+
+def _remove_boilerplate(page: Tag) -> None:
+    """Takes menus and footers off a page that does not mark its main part; inside one they belong to it."""
+    shown = len(page.get_text(strip=True))
+    for tag in page.find_all(_BOILERPLATE):
         # A page may be nothing but an aside; its text must not vanish with it.
         if len(tag.get_text(strip=True)) < shown / 2:
             tag.extract()
@@ -177,16 +188,16 @@ def _is_data(table: Tag) -> bool:
 
 
 def _cells(table: Tag) -> list[list[str]]:
-    """The texts of the cells; a cell that spans several has its text once, in the first."""
+    """The texts of the cells; a cell that spans rows has its text in each of them, in the first column it spans."""
     rows: list[list[str]] = []
-    hanging: dict[int, int] = {}
+    hanging: dict[int, tuple[int, str]] = {}
     for tr in table.find_all("tr"):
         row: list[str] = []
         for cell in tr.find_all(["td", "th"]):
             _skip_hanging(row, hanging)
-            column, width = len(row), _span(cell, "colspan")
-            hanging.update(dict.fromkeys(range(column, column + width), _span(cell, "rowspan") - 1))
-            row.extend([_inner_text(cell), *[""] * (width - 1)])
+            texts = [_inner_text(cell), *[""] * (_span(cell, "colspan") - 1)]
+            hanging |= {len(row) + at: (_span(cell, "rowspan") - 1, text) for at, text in enumerate(texts)}
+            row.extend(texts)
         _skip_hanging(row, hanging)
         rows.append(row)
     return rows
@@ -200,10 +211,12 @@ def _inner_text(cell: Tag) -> str:
     return "".join(str(n) if not isinstance(n, Tag) else " " * (n.name == "br" or n.name in _BLOCKS) for n in nodes)
 
 
-def _skip_hanging(row: list[str], hanging: dict[int, int]) -> None:
-    while hanging.get(len(row), 0) > 0:
-        hanging[len(row)] -= 1
-        row.append("")
+def _skip_hanging(row: list[str], hanging: dict[int, tuple[int, str]]) -> None:
+    """Adds the cells of rows above that reach down to here."""
+    while (place := len(row)) in hanging and hanging[place][0] > 0:
+        left, text = hanging[place]
+        hanging[place] = left - 1, text
+        row.append(text)
 
 
 def _span(cell: Tag, name: str) -> int:

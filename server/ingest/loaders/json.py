@@ -9,6 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from server.domain import Block, LoadedDocument
+from server.errors import DamagedFile
 from server.ingest.loaders.base import Loader, damaged, extension_of, finish
 from server.ingest.loaders.encoding import clean, decode
 from server.ingest.loaders.text import paragraphs
@@ -23,26 +24,36 @@ class JsonLoader(Loader):
     """
 
     name = "json"
-    extensions = frozenset({".json", ".jsonl"})
+    extensions = frozenset({".json", ".jsonl", ".ndjson", ".geojson"})
 
     @override
     def load(self, data: bytes, file_name: str) -> LoadedDocument:
         text = decode(data)
         if not text.strip():
             return finish((), self.name)
-        if extension_of(file_name) == ".jsonl":
+        if extension_of(file_name) in (".jsonl", ".ndjson"):
             return self._load_lines(text)
         try:
             value = _parse(text)
         except json.JSONDecodeError as error:
-            raise damaged(
-                f"JSON 第 {error.lineno} 行第 {error.colno} 列有语法错误",
-                f"JSON syntax error in line {error.lineno}, column {error.colno} ({error.msg})",
-            ) from error
+            return self._load_broken(text, error)
         except RecursionError:
             warning = "JSON 嵌套过深，按纯文本读取 / JSON is nested too deeply, read as plain text"
             return finish(paragraphs(text), self.name, (warning,))
         return finish(_blocks(value), self.name)
+
+    def _load_broken(self, text: str, error: json.JSONDecodeError) -> LoadedDocument:
+        """JSON Lines under the name of JSON, else the text as it stands: it was cut off, or is JSON with comments."""
+        if error.msg == "Extra data":
+            try:
+                return self._load_lines(text)
+            except DamagedFile:
+                pass
+        warning = (
+            f"JSON 第 {error.lineno} 行第 {error.colno} 列有语法错误，按纯文本读取 / JSON syntax error in line "
+            f"{error.lineno}, column {error.colno} ({error.msg}), read as plain text"
+        )
+        return finish(paragraphs(text), self.name, (warning,))
 
     def _load_lines(self, text: str) -> LoadedDocument:
         blocks: list[Block] = []

@@ -24,19 +24,20 @@ class MarkdownLoader(Loader):
     """Fences, tables, lists and paragraphs are blocks; front matter is a block of its own."""
 
     name = "markdown"
-    extensions = frozenset({".md", ".markdown"})
+    extensions = frozenset({".md", ".mdx", ".markdown"})
 
     @override
     def load(self, data: bytes, file_name: str) -> LoadedDocument:
         text = decode(data)
         front = _FRONT_MATTER.match(text)
-        blocks = list(_blocks(text[front.end() :] if front else text))
+        blocks = list(markdown_blocks(text[front.end() :] if front else text))
         if front and blocks:
             blocks.insert(0, Block(front.group(1).strip(), whole=True, metadata={"kind": "front_matter"}))
         return finish(blocks, self.name)
 
 
-def _blocks(text: str) -> Iterator[Block]:
+def markdown_blocks(text: str) -> Iterator[Block]:
+    """The blocks of a text in Markdown, with their source; notebooks use it too."""
     from markdown_it import MarkdownIt
 
     lines = text.split("\n")

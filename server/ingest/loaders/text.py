@@ -9,10 +9,13 @@ from typing_extensions import override
 
 from server.domain import Block, LoadedDocument
 from server.ingest.loaders.base import Loader, finish
-from server.ingest.loaders.encoding import decode
+from server.ingest.loaders.large import decode_parts
 
-_PROSE = ".txt .text .log"
-_SOURCE = ".py .js .ts .java .go .rs .c .cpp .h .sh .sql .yaml .yml .toml .ini .cfg"
+_PROSE = ".txt .text .log .tex"
+_SOURCE = """
+.py .pyi .js .jsx .mjs .ts .tsx .vue .java .kt .scala .groovy .go .rs .c .h .cc .cpp .hpp .cs .swift .m .rb .php
+.pl .lua .r .jl .sh .bash .bat .ps1 .sql .yaml .yml .toml .ini .cfg .conf .properties .proto .graphql .css .scss
+"""
 _BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 
 
@@ -24,7 +27,7 @@ class TextLoader(Loader):
 
     @override
     def load(self, data: bytes, file_name: str) -> LoadedDocument:
-        return finish(paragraphs(decode(data)), self.name)
+        return finish((block for part in decode_parts(data) for block in paragraphs(part)), self.name)
 
 
 def paragraphs(text: str) -> Iterator[Block]:
