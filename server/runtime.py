@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from server.knowledge_base.search import Searcher, SearchOptions
 from server.knowledge_base.summaries import Summaries
 from server.knowledge_base.temporary import TemporaryKBs
 from server.knowledge_base.vector_stores import VectorStores
-from server.models.chat import ChatModels
+from server.models.chat_models import ChatModels
 from server.models.registry import default_transform, embedding_models
 from server.retrieval.rerank import reranker_of
 from server.web.search import WebSearch
@@ -103,6 +104,7 @@ class Runtime:
         self.service.vector_stores.list_stores()
         sweep(self.service.context)
         self.service.runner.start()
+        threading.Thread(target=self.models.warm, name="warm", daemon=True).start()
 
     def stop(self) -> None:
         """Stop the workers, save the indexes, close the database."""

@@ -10,9 +10,9 @@ from fastapi.responses import JSONResponse, Response
 
 from server.api import events, links, shapes
 from server.api.deps import Service, ServiceDep
-from server.api.schemas import (
+from server.api.schemas import BaseResponse
+from server.api.schemas_chat import (
     AgentChat,
-    BaseResponse,
     Chat,
     ChatFields,
     Feedback,

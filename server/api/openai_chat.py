@@ -13,7 +13,10 @@ from server.api import events, openai_shapes, shapes
 from server.api.chat import chunks_of_mode, sources_in
 from server.api.deps import Service, ServiceDep
 from server.api.filters import condition_of
-from server.api.schemas import BaseResponse, ChatCompletion, Embeddings, PassageFields, ToolCall
+from server.api.schemas import BaseResponse
+from server.api.schemas_chat import PassageFields
+from server.api.schemas_models import ToolCall
+from server.api.schemas_openai import ChatCompletion, Embeddings
 from server.api.server_state import embedded
 from server.chat.context import estimate_tokens, message
 from server.chat.parts import Asked, Conversation

@@ -18,7 +18,7 @@ from server.api.filters import condition_of
 from server.api.forms import LargeFormRoute
 from server.api.knowledge_base import file_response, sent_name
 from server.api.openai_shapes import page_json
-from server.api.schemas import (
+from server.api.schemas_openai import (
     AttachFile,
     Attributes,
     ChunkingStrategy,

@@ -11,7 +11,8 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from server.api import links
 from server.api.deps import Service, ServiceDep
 from server.api.filters import condition_of
-from server.api.schemas import BaseResponse, ChunkIds, ChunkView, EditChunk, HitView, Retrieval, RetrievalResult
+from server.api.schemas import BaseResponse
+from server.api.schemas_retrieval import ChunkIds, ChunkView, EditChunk, HitView, Retrieval, RetrievalResult
 from server.api.text import clean_text, own_metadata
 from server.domain import Hit
 from server.errors import InvalidRequest, NotFound

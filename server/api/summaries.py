@@ -10,7 +10,8 @@ from fastapi.responses import Response
 
 from server.api import events
 from server.api.deps import Service, ServiceDep
-from server.api.schemas import BaseResponse, SummarizeChunks, SummarizeFile, SummarizeKB, SummaryFields
+from server.api.schemas import BaseResponse
+from server.api.schemas_chat import SummarizeChunks, SummarizeFile, SummarizeKB, SummaryFields
 from server.chat.summary import Summary
 from server.domain import Chunk, Hit
 from server.errors import NotFound, ZhikuError

@@ -9,7 +9,8 @@ from fastapi import APIRouter, File, Form, UploadFile
 from server.api.deps import ServiceDep
 from server.api.forms import LargeFormRoute
 from server.api.knowledge_base import search_item, sent_name
-from server.api.schemas import BaseResponse, FormBool, FormInt, SearchTempDocs
+from server.api.schemas import BaseResponse, FormBool, FormInt
+from server.api.schemas_chat import SearchTempDocs
 from server.errors import NotFound
 from server.knowledge_base.operations import Upload
 from server.knowledge_base.search import SearchOptions

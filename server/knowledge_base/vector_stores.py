@@ -33,7 +33,7 @@ class VectorStores:
 
     # ---- uploaded files
 
-    def library(self) -> KBService:
+    def uploaded(self) -> KBService:
         """Where uploaded files wait."""
         service = KBServiceFactory.get_service_by_name(LIBRARY, LIBRARY)
         if service is None:
@@ -41,7 +41,7 @@ class VectorStores:
             try:
                 service.create_kb(kind=LIBRARY)
             except AlreadyExists:  # made by another request in the same moment
-                return self.library()
+                return self.uploaded()
         return service
 
     def add_file(self, name: str, stream: BinaryIO, purpose: str) -> StoredFile:
@@ -50,7 +50,7 @@ class VectorStores:
         Raises:
             InvalidRequest: it is too large; InvalidName: its name cannot be a label.
         """
-        base, uid, library = PurePosixPath(file_label(name)).name, new_uid(), self.library()
+        base, uid, library = PurePosixPath(file_label(name)).name, new_uid(), self.uploaded()
         options = self._context.split_options(None, None, None)
         sent = [Upload(f"{uid}/{base}", stream)]
         outcome = self._operations.upload(library, sent, options, vectorise=False)
@@ -64,7 +64,7 @@ class VectorStores:
 
     def list_uploaded(self) -> list[StoredFile]:
         """All files that were uploaded for some use."""
-        kb = self.library().kb()
+        kb = self.uploaded().kb()
         with self._context.db.read() as sql:
             return files.list_all(sql, kb.id)
 
@@ -74,11 +74,11 @@ class VectorStores:
         Raises:
             NotFound: there is none of that id.
         """
-        return self._find_file(self.library(), uid)
+        return self._find_file(self.uploaded(), uid)
 
     def drop_file(self, uid: str) -> None:
         """Delete an uploaded file, in all knowledge bases too that it was put into."""
-        library = self.library()
+        library = self.uploaded()
         found = self._find_file(library, uid)
         with self._context.db.read() as sql:
             everywhere = [(kb, files.find_uid(sql, kb.id, uid)) for kb in kbs.list_all(sql)]

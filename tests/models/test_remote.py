@@ -11,10 +11,12 @@ import pytest
 
 from configs import ChatModelSettings, EmbeddingModelSettings
 from server.errors import ConfigurationError, EmbeddingError, LLMError
-from server.models.chat import ChatModels, LangChainChat, Message
+from server.models.chat import Message
+from server.models.chat_models import ChatModels
 from server.models.community import community_class
 from server.models.fake import FakeEmbedding
 from server.models.fake_llm import FakeLLM, Reply
+from server.models.langchain_chat import LangChainChat
 from server.models.remote import LangChainEmbedding, OpenAIEmbedding
 from tests.conftest import URLS
 
