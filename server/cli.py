@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -261,30 +261,64 @@ def kb_add(
     data_dir: DataDir = None,
 ) -> None:
     """Add files or folders; the knowledge base is made when there is none. 添加文件或文件夹；没有该知识库时会新建。"""
+    from server.knowledge_base.manifest import compare
+    from server.knowledge_base.operations import service_of
+
     with _runtime(data_dir) as runtime:
         _ensure_kb(name, None, None)
-        found = _found(paths)
-        there = _unchanged(runtime, name, found)
-        fresh = [(label, path) for label, path in found if label not in there]
+        found = dict(_found(paths))
+        difference = compare(service_of(name), _digests(found))
+        fresh = [(label, path) for label, path in found.items() if label not in difference.unchanged]
         failed = _ingest(runtime, name, fresh, override=override)
     for file, reason in failed.items():
         hint = " (--override 可替换 / replaces it)" if "已存在" in reason else ""
         errors.print(f"{file}: {reason}{hint}", markup=False, style="red")
-    console.print(
-        f"新增 / added: {len(fresh) - len(failed)}，未变 / unchanged: {len(there)}，失败 / failed: {len(failed)}"
-    )
+    there = len(difference.unchanged)
+    console.print(f"新增 / added: {len(fresh) - len(failed)}，未变 / unchanged: {there}，失败 / failed: {len(failed)}")
     raise typer.Exit(1 if failed else 0)
 
 
-def _unchanged(runtime: Any, name: str, found: Sequence[tuple[str, Path]]) -> set[str]:
-    """Names of files that the knowledge base holds with the same bytes, ready to be found."""
-    from server.db import files
+def _digests(found: Mapping[str, Path]) -> dict[str, str]:
+    digests = {}
+    for label, path in found.items():
+        with path.open("rb") as stream:
+            digests[label] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return digests
+
+
+@kb_app.command("sync")
+def kb_sync(
+    name: str,
+    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="文件夹 / the folder")],
+    delete: Annotated[bool, typer.Option("--delete", help="delete what is no longer in the folder")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only tell what would be done")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Make a knowledge base hold what a folder holds: new and changed files are read, unchanged ones are not touched.
+    让知识库与文件夹一致：只处理新增和改动的文件。"""
+    from server.knowledge_base.manifest import compare
     from server.knowledge_base.operations import service_of
 
-    kb = service_of(name).kb()
-    with runtime.service.context.db.read() as sql:
-        known = {file.name: file.sha256 for file in files.list_all(sql, kb.id) if file.state == "ready"}
-    return {label for label, path in found if known.get(label) == hashlib.sha256(path.read_bytes()).hexdigest()}
+    with _runtime(data_dir) as runtime:
+        _ensure_kb(name, None, None)
+        found = dict(_found([folder]))
+        difference = compare(service_of(name), _digests(found))
+        failed: dict[str, str] = dict(difference.invalid)
+        if not dry_run:
+            failed |= _ingest(runtime, name, [(label, found[label]) for label in difference.upload], override=True)
+            if delete:
+                failed |= runtime.service.operations.delete(service_of(name), difference.delete, delete_content=True)
+    for file, reason in failed.items():
+        errors.print(f"{file}: {reason}", markup=False, style="red")
+    gone = (
+        f"删除 / deleted: {len(difference.delete)}" if delete else f"多余 / extra: {len(difference.delete)} (--delete)"
+    )
+    console.print(
+        f"读取 / read: {len(difference.upload)}，未变 / unchanged: {len(difference.unchanged)}，{gone}，"
+        f"失败 / failed: {len(failed)}{' (--dry-run)' if dry_run else ''}",
+        markup=False,
+    )
+    raise typer.Exit(1 if failed else 0)
 
 
 @kb_app.command("remove")

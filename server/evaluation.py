@@ -93,14 +93,16 @@ class AnswerRates:
     """How answers by quotation fare with the default top hits.
 
     `held` is the share of answerable queries whose answer holds a gold string, `possible` the share whose
-    hits hold one anywhere, `characters` the mean length of what was quoted, `refused` the share of
-    unanswerable queries for which nothing was found (None when there are none).
+    hits hold one anywhere, `characters` the mean length of what was quoted. `refused` is the share of unanswerable
+    queries (None when there are none) whose answer says that the sources do not hold it, `doubted` the
+    share of answerable ones of which it says so wrongly.
     """
 
     held: float
     possible: float
     characters: float
     refused: float | None
+    doubted: float
 
 
 _Means = TypeVar("_Means", Quality, AnswerRates)
@@ -313,16 +315,17 @@ def _answer_rates(service: KBService, queries: Iterable[Query]) -> AnswerRates:
     for query in queries:
         hits = service.search_docs(query.text, search_type="hybrid")
         if not query.answerable:
-            samples.add(refused=float(not hits))
+            samples.add(refused=float(extractive.doubts(query.text, hits)))
         elif query.answers:
             quoted = "\n".join(quote.text for quote in extractive.quotes(query.text, hits))
             samples.add(
                 held=float(holds(quoted, query.answers)),
                 possible=float(holds("\n".join(hit.text for hit in hits), query.answers)),
                 characters=len(quoted),
+                doubted=float(extractive.doubts(query.text, hits)),
             )
-    refused = samples.mean("refused") if samples.values["refused"] else None
-    return AnswerRates(samples.mean("held"), samples.mean("possible"), samples.mean("characters"), refused)
+    rates = AnswerRates(**{name: samples.mean(name) for name in AnswerRates.__dataclass_fields__})
+    return rates if samples.values["refused"] else replace(rates, refused=None)
 
 
 def holds(text: str, answers: Iterable[str]) -> bool:
@@ -338,19 +341,23 @@ def _plain(text: str) -> str:
 # ---- the table
 
 
-_ANSWER_HEADERS = ("held", "max", "len", "none")
+_ANSWER_HEADERS = ("held", "max", "len", "no/lost")  # two in one cell: a column more does not fit
 _LEGEND = (
     "R@5, all: gold passages, and queries with all of theirs, in the top 5; MRR, nDCG: top 10; "
     "kept: gold that the default threshold keeps; talk: small talk that retrieves anything"
 )
-_ANSWER_LEGEND = "; held: answers with a gold string; max: hits with one; len: characters; none: rightly refused"
+_ANSWER_LEGEND = (
+    "; held: answers with a gold string; max: hits with one; len: characters; "
+    "no: rightly said not to be answered; lost: wrongly"
+)
 
 
 def table_of(results: Sequence[Evaluation]) -> Table:
     """One line for each set and search type, and the averages over the sets below; fits into 80 columns."""
     answered = any(result.answers for result in results)
     legend = _LEGEND + (_ANSWER_LEGEND if answered else "")
-    table = Table("set", box=SIMPLE_HEAD, padding=0, pad_edge=False, caption=legend)
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption=legend)
+    table.add_column("set", min_width=7, overflow="fold")
     table.add_column("search", no_wrap=True)  # where the room is short, the name of the set folds and nothing else
     for header in ["R@5", "all", "MRR", "nDCG", "ms", "kept", "talk", *(_ANSWER_HEADERS if answered else ())]:
         table.add_column(header, justify="right", no_wrap=True)
@@ -365,24 +372,30 @@ def _cells(result: Evaluation, kind: SearchType) -> list[str]:
     sizes = (result.name, f"{result.passages} passages", f"{result.queries} queries")
     quality = result.quality[kind]
     shares = map(_share, (quality.recall_5, quality.all_5, quality.mrr_10, quality.ndcg_10))
-    cells = [sizes[SEARCH_TYPES.index(kind)], kind, *shares, f"{quality.milliseconds:.0f}"]
+    cells = [sizes[SEARCH_TYPES.index(kind)], kind, *shares, _duration(quality.milliseconds)]
     if kind != SEARCH_TYPES[-1]:
         return cells
     cells += [_share(result.gold_kept), _share(result.leaks)]
     if rates := result.answers:
-        refused = "–" if rates.refused is None else _share(rates.refused)
-        cells += [_share(rates.held), _share(rates.possible), f"{rates.characters:.0f}", refused]
+        refused = "–" if rates.refused is None else _share(rates.refused, 2)
+        cells += [_share(rates.held), _share(rates.possible), f"{rates.characters:.0f}"]
+        cells.append(f"{refused}/{_share(rates.doubted, 2)}")
     return cells
 
 
-def _share(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0")
+def _duration(milliseconds: float) -> str:
+    """In milliseconds, or in seconds where they would take more room than there is."""
+    return f"{milliseconds:.0f}" if milliseconds < 1000 else f"{milliseconds / 1000:.0f}s"
+
+
+def _share(value: float, digits: int = 3) -> str:
+    return f"{value:.{digits}f}".removeprefix("0")
 
 
 def _average(results: Sequence[Evaluation]) -> Evaluation:
     """Every set counts the same; sizes are summed."""
     return Evaluation(
-        name="平均 / average",
+        name="average",
         passages=sum(result.passages for result in results),
         queries=sum(result.queries for result in results),
         quality={kind: _mean_of([result.quality[kind] for result in results]) for kind in SEARCH_TYPES},

@@ -104,3 +104,22 @@ def test_impossible_settings_are_one_line(zhiku: Run, process: ServerProcess) ->
     assert failed.returncode == 2
     assert "chunk_sise" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+def test_a_folder_is_kept_in_step(zhiku: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (folder / name).write_text(f"text of {name}")
+    assert "read: 3" in zhiku("kb", "sync", "kb", str(folder)).stdout
+    (folder / "a.txt").write_text("changed text")
+    (folder / "b.txt").unlink()
+    planned = zhiku("kb", "sync", "kb", str(folder), "--dry-run", "--delete")
+    assert "read: 1，未变 / unchanged: 1，删除 / deleted: 1" in planned.stdout
+    kept = zhiku("kb", "sync", "kb", str(folder))
+    assert "read: 1，未变 / unchanged: 1，多余 / extra: 1 (--delete)" in kept.stdout
+    assert "b.txt" in zhiku("kb", "search", "kb", "text", "--search-type", "keyword").stdout
+    assert "unchanged: 2，删除 / deleted: 1" in zhiku("kb", "sync", "kb", str(folder), "--delete").stdout
+    found = zhiku("kb", "search", "kb", "text", "--search-type", "keyword").stdout
+    assert "changed text" in found
+    assert "b.txt" not in found

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
+from fastapi import Body as JsonBody
 from fastapi.responses import JSONResponse, Response
 
 from server.api import events, links, shapes
 from server.api.deps import Service, ServiceDep
+from server.api.gone import unless_gone
 from server.api.schemas import BaseResponse
 from server.api.schemas_chat import (
     AgentChat,
@@ -35,6 +37,7 @@ from server.knowledge_base.service import KBService
 from server.names import kb_label
 
 router = APIRouter(prefix="/chat", tags=["Chat"])
+_NO_FEEDBACK = Feedback()
 
 
 def asked_of(body: ChatFields, kind: str, history: list[HistoryItem]) -> Asked:
@@ -127,7 +130,7 @@ async def agent_chat(body: AgentChat, service: ServiceDep) -> Response:
 
 
 @router.post("/feedback", operation_id="chat_feedback")
-async def chat_feedback(body: Feedback, service: ServiceDep) -> BaseResponse:
+async def chat_feedback(service: ServiceDep, body: Annotated[Feedback, JsonBody()] = _NO_FEEDBACK) -> BaseResponse:
     """Store what somebody thought of an answer."""
 
     def store() -> bool:
@@ -150,7 +153,7 @@ async def kb_chat(body: KBChat03, request: Request, service: ServiceDep) -> Resp
     chunks = await chunks_of_mode(service, request, asked, body.mode, body.kb_name, body, docs_only=body.return_direct)
     if body.stream:
         return events.stream(chunks)
-    return JSONResponse(json.dumps(await shapes.whole_reply_03(chunks), ensure_ascii=False))
+    return JSONResponse(json.dumps(await unless_gone(request, shapes.whole_reply_03(chunks)), ensure_ascii=False))
 
 
 async def chunks_of_mode(

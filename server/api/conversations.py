@@ -14,7 +14,7 @@ from server.errors import NotFound
 
 router = APIRouter(prefix="/conversations", tags=["Chat"])
 
-Offset = Annotated[int, Query(ge=0, description="how many to leave out")]
+Offset = Annotated[int, Query(ge=0, le=2**31, description="how many to leave out")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]
 
 

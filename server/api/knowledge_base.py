@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mimetypes
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
@@ -28,6 +29,7 @@ from server.api.schemas import (
     KBDetails,
     KBName,
     ListResponse,
+    Manifest,
     RecreateVectorStore,
     SearchDocs,
     UpdateDocs,
@@ -40,8 +42,10 @@ from server.db import files, kbs
 from server.domain import Chunk, Hit, StoredFile
 from server.errors import InvalidRequest, NotFound, ZhikuError
 from server.knowledge_base.factory import KBServiceFactory
+from server.knowledge_base.manifest import compare
 from server.knowledge_base.operations import Outcome, Upload, service_of
 from server.knowledge_base.search import SearchOptions
+from server.knowledge_base.service import KBService
 from server.names import file_label, kb_label
 
 router = APIRouter(prefix="/knowledge_base", tags=["Knowledge Base Management"], route_class=LargeFormRoute)
@@ -181,9 +185,16 @@ async def search_docs(body: SearchDocs, service: ServiceDep) -> list[dict[str, A
         return [search_item(hit) for hit in (await service.searcher.search([kb_service], body.query, options)).hits]
     if not (body.file_name or body.metadata):
         return []
-    names = [file_label(body.file_name)] if body.file_name else None
-    hits = await service.gates.run(name, lambda: kb_service.list_docs(names, body.metadata))
+    hits = await service.gates.run(name, lambda: _listed(kb_service, body))
     return [search_item(hit, LISTING_SCORE) for hit in hits]
+
+
+def _listed(kb_service: KBService, body: SearchDocs) -> list[Hit]:
+    """The chunks of a file, or of those whose name fits an SQL pattern, as the contract has it."""
+    if not body.file_name:
+        return kb_service.list_docs(None, body.metadata)
+    exact = kb_service.list_docs([file_label(body.file_name)], body.metadata)
+    return exact or kb_service.list_docs_like(body.file_name, body.metadata)
 
 
 def search_item(hit: Hit, score: float | None = None) -> dict[str, Any]:
@@ -302,6 +313,16 @@ async def delete_docs(body: DeleteDocs, service: ServiceDep) -> BaseResponse:
         name, lambda: service.operations.delete(service_of(name), body.file_names, delete_content=body.delete_content)
     )
     return BaseResponse(msg="文件删除完成", data={"failed_files": failed})
+
+
+@router.post("/diff_files", operation_id="diff_files")
+async def diff_files(body: Manifest, service: ServiceDep) -> BaseResponse:
+    """Tell which of a client's files have to be uploaded (with `override`), which the knowledge base has already, and
+    which it has that the client has not. Nothing is changed."""
+    name = kb_label(body.knowledge_base_name)
+    manifest = {item.name: item.sha256 for item in body.files}
+    found = await service.gates.run(name, lambda: compare(service_of(name), manifest))
+    return BaseResponse(data=asdict(found))
 
 
 @router.post("/update_info", operation_id="update_info")

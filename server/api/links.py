@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 from server.chat.parts import Citation
 from server.domain import Hit
 
+_HARMLESS = str.maketrans({"[": "\\[", "]": "\\]", "<": "&lt;"})
+"""A file's name is text in the Markdown that pages show: it cannot end a link or begin a tag."""
 Link = Callable[[Hit], str | None]
 """The address of a source, None when it has none."""
 
@@ -46,7 +48,8 @@ def place_url(base_url: str, hit: Hit, start: int | None = None, end: int | None
 def source_line(number: int, hit: Hit, link: Link) -> str:
     """A source as the old contract writes it: number, link if there is one, text."""
     address = link(hit)
-    title = f"[{hit.file_name}]({address})" if address else f"[{hit.file_name}]"
+    name = hit.file_name.translate(_HARMLESS)
+    title = f"[{name}]({address})" if address else f"[{name}]"
     return f"出处 [{number}] {title} \n\n{hit.text}\n\n"
 
 

@@ -13,6 +13,7 @@ from server.api import events, openai_shapes, shapes
 from server.api.chat import chunks_of_mode, sources_in
 from server.api.deps import Service, ServiceDep
 from server.api.filters import condition_of
+from server.api.gone import unless_gone
 from server.api.schemas import BaseResponse
 from server.api.schemas_chat import PassageFields
 from server.api.schemas_models import ToolCall
@@ -31,11 +32,13 @@ from server.names import kb_label
 router = APIRouter()
 
 KB_PREFIX = "kb:"
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "user"}
 
 
 def _asked(body: ChatCompletion, kind: str, model_name: str | None) -> Asked:
     """The last message is the question, those before it are the history."""
+    if any(turn.has_more_than_text for turn in body.messages):
+        raise InvalidRequest("只支持文字消息 / only text can be sent, no images or audio")
     turns = [(_ROLES[turn.role], turn.text) for turn in body.messages if turn.role in _ROLES]
     if not turns or turns[-1][0] != "user" or not turns[-1][1].strip():
         raise InvalidRequest("最后一条消息应为用户的提问 / the last message must be the user's question")
@@ -48,6 +51,8 @@ def _asked(body: ChatCompletion, kind: str, model_name: str | None) -> Asked:
         max_tokens=limit if limit and limit > 0 else None,
         prompt_name=body.prompt_name,
         history=[message(role, text) for role, text in turns[:-1]],
+        may_be_cut=True,
+        options=body.provider_options,
     )
     return asked.kept(Conversation(body.conversation_id, 0)) if body.conversation_id else asked
 
@@ -98,7 +103,7 @@ async def openai_chat(body: ChatCompletion, request: Request, service: ServiceDe
     if body.stream:
         with_usage = bool((body.stream_options or {}).get("include_usage"))
         return openai_shapes.stream(openai_shapes.chunks(parts, shown, name, with_usage=with_usage))
-    return JSONResponse(await openai_shapes.completion(parts, shown, name))
+    return JSONResponse(await unless_gone(request, openai_shapes.completion(parts, shown, name)))
 
 
 async def _question(service: Service, body: ChatCompletion) -> tuple[Asked, Finder | None, Closeness | None]:
@@ -144,7 +149,7 @@ async def kb_chat_completions(
     found = await chunks_of_mode(service, request, asked, mode, param, passages, docs_only=body.return_direct)
     if body.stream:
         return events.stream(found)
-    return JSONResponse(await shapes.whole_reply_03(found))
+    return JSONResponse(await unless_gone(request, shapes.whole_reply_03(found)))
 
 
 @router.post("/chat/chat/completions", operation_id="chat_completions", tags=["Chat"])
@@ -162,7 +167,7 @@ async def chat_completions(body: ChatCompletion, request: Request, service: Serv
     found = shapes.docs_first(parts, sources_in(service, request, asked), model, agent=True)
     if body.stream:
         return events.stream(found)
-    return JSONResponse(await shapes.whole_reply_03(found))
+    return JSONResponse(await unless_gone(request, shapes.whole_reply_03(found)))
 
 
 def _tool_names(body: ChatCompletion) -> list[str]:
@@ -187,7 +192,7 @@ def _function_name(tool: Any) -> str:
 @router.get("/tools", operation_id="list_tools", tags=["Tools"])
 async def list_tools(service: ServiceDep) -> BaseResponse:
     """The tools that an agent may call, by name, with what they take."""
-    tools = await service.gates.run_free(lambda: service.agent.toolbox.tools)
+    tools = await service.gates.run_free(service.agent.toolbox.make)
     shown = {
         name: {"name": name, "title": name, "description": tool.description, "args": tool.args, "config": {}}
         for name, tool in tools.items()

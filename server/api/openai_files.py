@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import chain, zip_longest
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -160,10 +161,12 @@ def _options(service: Service, strategy: ChunkingStrategy | None) -> SplitOption
 
 
 def _noted(body: CreateVectorStore | ModifyVectorStore) -> tuple[dict[str, Any], float | None]:
-    """(what is noted about a vector store, when its time is over)."""
+    """(what is to be noted about a vector store, when its time is over)."""
     days = body.expires_after.days if body.expires_after else None
-    note = {"expires_after": {"anchor": "last_active_at", "days": days}} if days else {}
-    return {"metadata": safe_json(body.metadata or {}), **note}, time.time() + days * 86400 if days else None
+    noted: dict[str, Any] = {} if body.metadata is None else {"metadata": safe_json(body.metadata)}
+    if days:
+        noted["expires_after"] = {"anchor": "last_active_at", "days": days}
+    return noted, time.time() + days * 86400 if days else None
 
 
 @router.post("/vector_stores", operation_id="openai_create_vector_store")
@@ -172,9 +175,12 @@ async def openai_create_vector_store(body: CreateVectorStore, service: ServiceDe
 
     def create() -> dict[str, Any]:
         attributes, expires = _noted(body)
+        uids = [uid_of(file_id, "file-") for file_id in body.file_ids]
+        for uid in uids:
+            service.vector_stores.file(uid)  # an unknown one is refused before anything is made
         made = service.vector_stores.create(body.name, attributes, expires)
-        for file_id in body.file_ids:
-            service.vector_stores.attach(made, uid_of(file_id, "file-"), {}, _options(service, body.chunking_strategy))
+        for uid in uids:
+            service.vector_stores.attach(made, uid, {}, _options(service, body.chunking_strategy))
         return _shown(service, made)
 
     return await service.gates.run_free(create)
@@ -207,8 +213,7 @@ async def openai_modify_vector_store(store_id: str, body: ModifyVectorStore, ser
     attributes, expires = _noted(body)
 
     def modify() -> dict[str, Any]:
-        noted = None if body.metadata is None and body.expires_after is None else attributes
-        service.vector_stores.modify(uid, body.name, noted, expires)
+        service.vector_stores.modify(uid, body.name, attributes, expires)
         return _shown(service, service.vector_stores.open(uid))
 
     return await service.gates.run_free(modify)
@@ -232,12 +237,14 @@ async def openai_search_vector_store(store_id: str, body: VectorStoreSearch, ser
     rerank = not (ranking and ranking.ranker == "none")
     threshold = None if least is None else 2.0 * (1.0 - least) if least > 0 else NO_LIMIT
     options = SearchOptions(body.max_num_results, threshold, None, condition_of(body.filters), rerank)
-    hits: dict[str, Hit] = {}
-    for query in queries:
-        for hit in (await service.searcher.search([opened], query, options)).hits:
-            hits.setdefault(hit.id, hit)
-    members = await service.gates.run(opened.kb_name, lambda: service.vector_stores.members(opened))
-    known = {file.name: file for file in members}
+    lists = [(await service.searcher.search([opened], query, options)).hits for query in queries]
+    hits = {hit.id: hit for hit in chain.from_iterable(zip_longest(*lists)) if hit is not None}  # in turns
+
+    def used() -> dict[str, StoredFile]:
+        service.vector_stores.renew(opened)
+        return {file.name: file for file in service.vector_stores.members(opened)}
+
+    known = await service.gates.run(opened.kb_name, used)
     data = [_result(hit, known.get(hit.file_name)) for hit in list(hits.values())[: body.max_num_results]]
     return {
         "object": "vector_store.search_results.page", "search_query": queries, "data": data, "has_more": False,

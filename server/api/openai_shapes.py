@@ -85,13 +85,17 @@ async def chunks(parts: Parts, sources: Sources, model: str, *, with_usage: bool
                 elif isinstance(part, Thought):
                     yield _encoded(head.delta(reasoning_content=part.text))
                 elif isinstance(part, Done):
-                    ending = head.delta("stop")
+                    ending = head.delta(_finish(part))
                     yield _encoded({**ending, **_references(part, begun, sources)})
                     if with_usage:
                         yield _encoded(head.chunk([], usage=usage_json(part.usage)))
     except Failure as failure:
         yield _encoded(error_json(failure.message))
     yield b"data: [DONE]\n\n"
+
+
+def _finish(done: Done) -> str:
+    return "length" if done.cut else "stop"
 
 
 def _encoded(event: Event) -> bytes:
@@ -123,7 +127,7 @@ async def completion(parts: Parts, sources: Sources, model: str) -> dict[str, An
         "object": "chat.completion",
         "created": head.created,
         "model": model,
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+        "choices": [{"index": 0, "message": message, "finish_reason": _finish(done), "logprobs": None}],
         "usage": usage_json(done.usage),
         **references,
     }
@@ -169,7 +173,9 @@ def page_json(items: Sequence[dict[str, Any]], *, limit: int, after: str | None,
     """One page of a list whose items are in the order of their making."""
     ordered = list(items) if order == "asc" else list(reversed(items))
     ids = [item["id"] for item in ordered]
-    begin = ids.index(after) + 1 if after in ids else 0
+    if after is not None and after not in ids:
+        raise NotFound(f"没有 / there is no {after[:60]}: after")
+    begin = ids.index(after) + 1 if after is not None else 0
     shown = ordered[begin : begin + limit]
     return {
         "object": "list",

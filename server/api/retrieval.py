@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from server.api import links
@@ -23,6 +23,7 @@ from server.names import file_label, kb_label
 
 router = APIRouter(tags=["Retrieval"])
 
+ChunkId = Annotated[int, Path(description="the chunk", ge=0, le=2**62)]
 KB = Annotated[str, Query(description="the knowledge base")]
 _LONGEST_VIEW = 200_000
 """Characters of a text that are shown at once."""
@@ -91,7 +92,7 @@ async def list_chunks(
     service: ServiceDep,
     knowledge_base_name: KB,
     file_name: Annotated[str | None, Query(description="of this file; default: of all")] = None,
-    offset: Annotated[int, Query(ge=0, description="how many to leave out")] = 0,
+    offset: Annotated[int, Query(ge=0, le=2**31, description="how many to leave out")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000, description="how many at most")] = 100,
 ) -> dict[str, Any]:
     """The chunks of a file, or of all files, in reading order; disabled ones too."""
@@ -116,7 +117,7 @@ def _chunk_view(hit: Hit) -> ChunkView:
 
 
 @router.get("/knowledge_base/chunks/{chunk_id}", operation_id="get_chunk")
-async def get_chunk(service: ServiceDep, chunk_id: int, knowledge_base_name: KB) -> ChunkView:
+async def get_chunk(service: ServiceDep, chunk_id: ChunkId, knowledge_base_name: KB) -> ChunkView:
     """One chunk."""
     name = kb_label(knowledge_base_name)
     hits = await service.gates.run(name, lambda: service_of(name).get_doc_by_ids([chunk_id]))
@@ -126,7 +127,7 @@ async def get_chunk(service: ServiceDep, chunk_id: int, knowledge_base_name: KB)
 
 
 @router.patch("/knowledge_base/chunks/{chunk_id}", operation_id="edit_chunk")
-async def edit_chunk(service: ServiceDep, chunk_id: int, knowledge_base_name: KB, body: EditChunk) -> ChunkView:
+async def edit_chunk(service: ServiceDep, chunk_id: ChunkId, knowledge_base_name: KB, body: EditChunk) -> ChunkView:
     """Change the text or the metadata of one chunk, or whether searches find it. Only a new text is embedded anew."""
     name = kb_label(knowledge_base_name)
 
@@ -155,8 +156,8 @@ async def view_doc(
     service: ServiceDep,
     knowledge_base_name: KB,
     file_name: Annotated[str, Query(description="a name as list_files shows it")],
-    start: Annotated[int | None, Query(ge=0, description="first character of the passage to mark")] = None,
-    end: Annotated[int | None, Query(ge=0, description="character after the passage")] = None,
+    start: Annotated[int | None, Query(ge=0, le=2**40, description="first character of the passage to mark")] = None,
+    end: Annotated[int | None, Query(ge=0, le=2**40, description="character after the passage")] = None,
     plain: Annotated[bool, Query(description="true = the marked passage alone, as plain text")] = False,
 ) -> Response:
     """The text of a file as searches see it, with a passage marked; citations link here. Offsets are characters."""

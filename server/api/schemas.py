@@ -117,6 +117,19 @@ class DeleteDocs(KBName):
     not_refresh_vs_cache: bool = Field(default=False, description="accepted and without effect: nothing is lost")
 
 
+class FileDigest(Body):
+    """A file that a client has."""
+
+    name: str = Field(description="the name that it has, or would have, in the knowledge base")
+    sha256: str = Field(pattern="^[0-9A-Fa-f]{64}$", description="SHA-256 of its bytes, in hex")
+
+
+class Manifest(KBName):
+    """The files that a client has."""
+
+    files: list[FileDigest] = Field(max_length=200_000, description="all of them")
+
+
 class UpdateInfo(KBName):
     """A new description."""
 

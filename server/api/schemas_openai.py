@@ -22,6 +22,11 @@ class Turn(Body):
             return self.content
         return "\n".join(str(part.get("text", "")) for part in self.content if part.get("type") == "text")
 
+    @property
+    def has_more_than_text(self) -> bool:
+        """Whether there is something in it that cannot be read."""
+        return not isinstance(self.content, str) and any(part.get("type") != "text" for part in self.content)
+
 
 class ChatCompletion(Body):
     """A chat as OpenAI's clients ask for it; what is not OpenAI's goes into `extra_body`."""
@@ -36,6 +41,12 @@ class ChatCompletion(Body):
     max_tokens: int | None = Field(default=None, description="longest answer; 0 or less = as configured")
     max_completion_tokens: int | None = Field(default=None, description="the same by its newer name")
     n: int | None = Field(default=None, description="only 1")
+    stop: str | list[str] | None = Field(default=None, description="for the language model, as are those below")
+    seed: int | None = Field(default=None, description="the same answer again, where the model can")
+    top_p: float | None = Field(default=None, gt=0, le=1, description="nucleus sampling")
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="less of what was said")
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2, description="less of what was said often")
+    response_format: dict[str, Any] | None = Field(default=None, description="JSON, where the model can")
     tools: list[Any] | None = Field(default=None, description="0.3 routes: names of tools for an agent")
     tool_choice: Any = Field(default=None, description="0.3 routes: the name of one tool")
     tool_input: dict[str, Any] | None = Field(default=None, description="0.3 routes: call the tool with this")
@@ -48,6 +59,12 @@ class ChatCompletion(Body):
     prompt_name: str = Field(default="default", description="a prompt template")
     conversation_id: str = Field(default="", max_length=255, description="to keep the conversation")
     return_direct: bool = Field(default=False, description="0.3 routes: the sources alone")
+
+    @property
+    def provider_options(self) -> dict[str, Any]:
+        """What goes to the language model as it is."""
+        names = ("stop", "seed", "top_p", "presence_penalty", "frequency_penalty", "response_format")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 class Embeddings(Body):

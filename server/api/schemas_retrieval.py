@@ -85,4 +85,6 @@ class EditChunk(Body):
 class ChunkIds(KBName):
     """Chunks of a knowledge base."""
 
-    ids: list[int] = Field(min_length=1, max_length=10_000, description="ids of chunks")
+    ids: list[Annotated[int, Field(ge=0, le=2**62)]] = Field(
+        min_length=1, max_length=10_000, description="ids of chunks"
+    )

@@ -45,6 +45,7 @@ def _shown(settings: ChatModelSettings) -> dict[str, Any]:
     }
 
 
+_ALL_TYPES = ListConfigModels()
 _QUOTES = {"model_name": EXTRACTIVE, "provider": "zhiku", "online_api": False, "local": True}
 """The answerer that needs no model, as clients see it in the list of models."""
 
@@ -63,7 +64,9 @@ async def list_running_models(
 
 
 @router.post("/llm_model/list_config_models", operation_id="list_config_models", tags=["LLM Model Management"])
-async def list_config_models(body: ListConfigModels, service: ServiceDep) -> BaseResponse:
+async def list_config_models(
+    service: ServiceDep, body: Annotated[ListConfigModels, JsonBody()] = _ALL_TYPES
+) -> BaseResponse:
     """All configured models by type: `online` are behind an API, `local` is the answerer that needs none."""
     known = {
         "local": {EXTRACTIVE: _QUOTES},

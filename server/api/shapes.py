@@ -30,12 +30,13 @@ _LONGEST_ANSWER = 4500
 """Characters of an answer in one event: even as escapes of twelve bytes they stay below what old clients read."""
 
 
-@dataclass(frozen=True, slots=True)
 class Failure(Exception):
     """Why an answer ended before its end, in words for people."""
 
-    code: int
-    message: str
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
 
 
 async def guarded(parts: Parts) -> AsyncGenerator[Part]:
@@ -120,7 +121,7 @@ def _size(value: Event) -> int:
 
 
 async def text_with_id(parts: Parts, *, stream: bool, details: bool = False) -> AsyncIterator[Event]:
-    """`{"text": …, "message_id": …}` for each piece, or once; with `details` and `thinking`."""
+    """`{"text": …, "message_id": …}` for each piece, or once; with `details` the last one has `thinking`."""
     message_id = ""
     try:
         async with aclosing(guarded(parts)) as whole:
@@ -128,35 +129,52 @@ async def text_with_id(parts: Parts, *, stream: bool, details: bool = False) -> 
                 if isinstance(part, Begun):
                     message_id = part.message_id
                 elif isinstance(part, Said) and stream:
-                    yield {"text": part.text, "message_id": message_id}
-                elif isinstance(part, Done) and not stream:
+                    for piece in _pieces(part.text):
+                        yield {"text": piece, "message_id": message_id}
+                elif isinstance(part, Done):
                     thought = {"thinking": part.thinking} if details else {}
-                    yield {"text": part.text, "message_id": message_id, **thought}
+                    *before, last = _pieces("" if stream else part.text) or [""]
+                    for piece in before:
+                        yield {"text": piece, "message_id": message_id}
+                    if last or thought:
+                        yield {"text": last, "message_id": message_id, **thought}
     except Failure as failure:
         yield {"code": failure.code, "msg": failure.message}
 
 
 async def agent_steps(parts: Parts, *, stream: bool) -> AsyncIterator[Event]:
-    """`{"answer": …}`, `{"tools": […]}` for each tool that was used, and `{"final_answer": …}`."""
+    """`{"answer": …}`, `{"tools": […]}` for each tool that was used, and `{"final_answer": …}`; all in one event when
+    not streaming, unless it would be too large."""
     said, tools = "", []
     try:
         async with aclosing(guarded(parts)) as whole:
             async for part in whole:
                 if isinstance(part, Said):
                     said += part.text
-                    if stream:
-                        yield {"answer": part.text}
+                    for piece in _pieces(part.text) if stream else ():
+                        yield {"answer": piece}
                 elif isinstance(part, ToolUse):
                     tools.append(tool_lines(part))
                     if stream:
                         yield {"tools": tools[-1]}
-                elif isinstance(part, Done) and stream:
-                    yield {"final_answer": part.text}
                 elif isinstance(part, Done):
-                    used = {"tools": [line for lines in tools for line in lines]} if tools else {}
-                    yield {"answer": said, "final_answer": part.text, **used}
+                    for event in _agent_end(said, part.text, tools, stream=stream):
+                        yield event
     except Failure as failure:
         yield {"code": failure.code, "msg": failure.message}
+
+
+def _agent_end(said: str, final: str, tools: list[list[str]], *, stream: bool) -> list[Event]:
+    """The last events of an agent. A long final answer is cut there: it has been said in full before."""
+    ending = {"final_answer": _pieces(final)[0] if final else ""}
+    if stream:
+        return [ending]
+    whole = {"answer": said, "final_answer": final}
+    if tools:
+        whole["tools"] = [line for lines in tools for line in lines]  # type: ignore[assignment]
+    if _size(whole) < events.MAX_EVENT:
+        return [whole]
+    return [*({"answer": piece} for piece in _pieces(said)), *({"tools": lines} for lines in tools), ending]
 
 
 def tool_lines(use: ToolUse) -> list[str]:
@@ -205,21 +223,22 @@ async def docs_first(
                     if docs_only:
                         return
                 else:
-                    yield _later_chunk_03(reply, message_id, part, sources)
+                    for chunk in _later_chunks_03(reply, message_id, part, sources):
+                        yield chunk
     except Failure as failure:
         yield {"error": failure.message, "code": failure.code}
 
 
-def _later_chunk_03(reply: Reply, message_id: str, part: Part, sources: Sources) -> Event:
+def _later_chunks_03(reply: Reply, message_id: str, part: Part, sources: Sources) -> list[Event]:
     if isinstance(part, Said):
-        return _chunk_03(reply, message_id, part.text)
+        return [_chunk_03(reply, message_id, piece) for piece in _pieces(part.text)]
     if isinstance(part, Thought):
-        return _chunk_03(reply, message_id, "", reasoning=part.text)
+        return [_chunk_03(reply, message_id, "", reasoning=piece) for piece in _pieces(part.text)]
     if isinstance(part, ToolUse):
-        return _chunk_03(reply, message_id, "", status=_TOOL_END, tools=[_tool_call(part)])
+        return [_chunk_03(reply, message_id, "", status=_TOOL_END, tools=[_tool_call(part)])]
     citations = sources.citations(part) if isinstance(part, Done) else []
     last = _chunk_03(reply, message_id, "", status=_LLM_END, citations=citations)
-    return last if _size(last) < events.MAX_EVENT else _chunk_03(reply, message_id, "", status=_LLM_END)
+    return [last if _size(last) < events.MAX_EVENT else _chunk_03(reply, message_id, "", status=_LLM_END)]
 
 
 _LLM_TOKEN, _LLM_END, _TOOL_END = 2, 3, 7

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from configs import Settings
 from configs.settings import EXTRACTIVE
 from server.chat import extractive
+from server.chat.context import conversation, estimate_tokens
 from server.chat.parts import Asked, Begun, Done, Part, Said, Thought, ToolUse
 from server.chat.service import ChatService
 from server.chat.tools import Toolbox, describe
 from server.errors import LLMError, LLMRateLimited, ZhikuError
-from server.models.chat import ChatModel, Message
+from server.models.chat import ChatModel
 from server.models.thinking import ThinkingSplitter
 from server.retrieval.analysis import language
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import BaseMessage
+    from langchain_core.tools import BaseTool
+
+Step = tuple[str, Any]
+"""(mode, data) as LangGraph streams them."""
 
 _LIMIT = {
     "zh": "（已达到步数上限，未能得出答案）",
     "en": "(The limit of steps was reached before there was an answer.)",
 }
+_SILENT = {"zh": "（模型没有给出答案）", "en": "(The model gave no answer.)"}
+_HISTORY_SHARE, _OUTPUT_SHARE = 0.4, 0.2
+"""How much of the model's context earlier turns, and the output of one tool, may take."""
 
 
 class Agent:
@@ -50,10 +59,10 @@ class Agent:
             yield Said(extractive.NO_MODEL[code])
             yield Done(extractive.NO_MODEL[code])
             return
-        model = self._chat.models.get(name)
+        model, chosen = self._chat.models.get(name), await self.toolbox.chosen(tools)
         run = _Run(model)
         try:
-            async with aclosing(self._steps(asked, model, code, tools)) as steps:
+            async with aclosing(pumped(self._steps(asked, model, code, chosen))) as steps:
                 async for mode, data in steps:
                     for part in run.parts(mode, data):
                         yield part
@@ -63,26 +72,25 @@ class Agent:
             raise _llm_error(model.name, error) from error
         for part in run.rest():
             yield part
-        yield Done(run.text.strip() or _LIMIT[code], run.thinking, model=model.name)
+        missing = (_LIMIT if run.calls_of_model >= self._settings.agent_steps else _SILENT)[code]
+        yield Done(run.text.strip() or missing, run.thinking, model=model.name)
 
-    def _steps(
-        self, asked: Asked, model: ChatModel, code: str, tools: Sequence[str] | None
-    ) -> AsyncGenerator[tuple[str, Any]]:
+    def _steps(self, asked: Asked, model: ChatModel, code: str, tools: Sequence[BaseTool]) -> AsyncIterator[Step]:
         from langchain.agents import create_agent
         from langchain.agents.middleware import ModelCallLimitMiddleware
 
         limit: Any = ModelCallLimitMiddleware(run_limit=self._settings.agent_steps, exit_behavior="end")
+        size = model.settings.context_size
         agent = create_agent(
             self._sampling(asked, model.langchain()),
-            self.toolbox.chosen(tools),
+            tools,
             system_prompt=self._chat.prompts.render("agent_chat", asked.prompt_name, code, input=asked.query),
-            middleware=[limit, _tool_errors()],
+            middleware=[limit, _told_failures(int(size * _OUTPUT_SHARE)), _told_nonsense()],
         )
-        turns: Any = {"messages": [turn.as_dict() for turn in (*asked.history, Message("user", asked.query))]}
-        steps: AsyncGenerator[tuple[str, Any]] = agent.astream(  # type: ignore[assignment]  # it depends on the modes
-            turns, {"recursion_limit": 1000}, stream_mode=["messages", "updates"]
-        )
-        return steps
+        turns = conversation(asked.history, asked.query, int(size * _HISTORY_SHARE))
+        messages: Any = {"messages": [turn.as_dict() for turn in turns]}
+        steps: Any = agent.astream(messages, {"recursion_limit": 1000}, stream_mode=["messages", "updates"])
+        return aiter(steps)
 
     def _sampling(self, asked: Asked, model: BaseChatModel) -> BaseChatModel:
         temperature = self._settings.temperature if asked.temperature is None else asked.temperature
@@ -91,20 +99,70 @@ class Agent:
         return model.model_copy(update=known)
 
 
-def _tool_errors() -> Any:
-    """A tool that fails is told to the model, which may try another way; the client hears of it too."""
+async def pumped(steps: AsyncIterator[Step]) -> AsyncGenerator[Step]:
+    """The steps, taken by a task of their own: closing this ends the task, and with it the model's reply, at once.
+    Closing the loop's own generator would let the model go on to the end of its step."""
+    queue: asyncio.Queue[Step | BaseException | None] = asyncio.Queue()
+
+    async def pump() -> None:
+        try:
+            async for step in steps:
+                queue.put_nowait(step)
+            queue.put_nowait(None)
+        except Exception as error:  # noqa: BLE001  # it is raised on the other side
+            queue.put_nowait(error)
+
+    task = asyncio.create_task(pump())
+    try:
+        while (step := await queue.get()) is not None:
+            if isinstance(step, BaseException):
+                raise step
+            yield step
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _told_failures(longest: int) -> Any:
+    """A tool that fails is told to the model, which may try another way; the client hears of it too. Output beyond so
+    many tokens is cut."""
     from langchain.agents.middleware import wrap_tool_call
     from langchain_core.messages import ToolMessage
 
     @wrap_tool_call
-    async def told(request: Any, handler: Any) -> Any:
+    async def failures(request: Any, handler: Any) -> Any:
         try:
-            return await handler(request)
+            result = await handler(request)
         except Exception as error:  # noqa: BLE001  # tools are anybody's code
             call = request.tool_call
             return ToolMessage(describe(error), tool_call_id=call["id"], name=call["name"], status="error")
+        if isinstance(result, ToolMessage) and estimate_tokens(text := str(result.text)) > longest:
+            result.content = f"{text[:longest]}…"
+        return result
 
-    return told
+    return failures
+
+
+def _told_nonsense() -> Any:
+    """Arguments that are no JSON are told to the model, which may write them anew."""
+    from langchain.agents.middleware import after_model
+    from langchain_core.messages import ToolMessage
+
+    @after_model(can_jump_to=["model"])
+    def nonsense(state: Any, _: Any) -> dict[str, Any] | None:
+        last = state["messages"][-1]
+        wrong = getattr(last, "invalid_tool_calls", [])
+        if not wrong or last.tool_calls:
+            return None
+        reason = "参数不是合法的 JSON / the arguments are not JSON"
+        answers = [
+            ToolMessage(reason, tool_call_id=call["id"] or "", name=call["name"] or "", status="error")
+            for call in wrong
+        ]
+        return {"messages": answers, "jump_to": "model"}
+
+    return nonsense
 
 
 @dataclass
@@ -114,6 +172,7 @@ class _Run:
     model: ChatModel
     text: str = ""
     thinking: str = ""
+    calls_of_model: int = 0
     calls: dict[str, dict[str, Any]] = field(default_factory=dict)
     splitter: ThinkingSplitter = field(default_factory=ThinkingSplitter)
 
@@ -142,10 +201,11 @@ class _Run:
 
     def _called(self, message: BaseMessage) -> list[Part]:
         """The model has ended a step; when it wants tools, another will follow."""
+        self.calls_of_model += 1
         calls = getattr(message, "tool_calls", [])
         rest = self.rest()
         self.calls |= {call["id"]: call["args"] for call in calls}
-        if calls:
+        if calls or getattr(message, "invalid_tool_calls", []):
             self.text, self.splitter = "", ThinkingSplitter(opened=self.model.settings.begins_thinking)
         return rest
 

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 from server.domain import Hit
 from server.models.chat import Message, Role
+from server.models.thinking import strip_thinking
+
+_OPENING = "助手的开场白 / the assistant's opening: "
 
 
 def context_of(hits: Sequence[Hit]) -> str:
@@ -41,11 +44,17 @@ def fit_sources(hits: Sequence[Hit], budget: int) -> list[Hit]:
 def conversation(history: Sequence[Message], question: str, budget: int) -> list[Message]:
     """System text, earlier turns and the question, within a number of tokens.
 
-    Roles alternate and the first turn is the user's, as strict models want it. What does not fit goes in
-    pairs, oldest first; system text and question stay.
+    Roles alternate and the first turn is the user's, as strict models want it: an opening by the assistant goes into
+    the system text, a question without an answer before the one that follows. What does not fit goes in pairs, oldest
+    first; system text and question stay.
     """
-    system = "\n\n".join(turn.content for turn in history if turn.role == "system")
-    pairs = _pairs(_alternating([turn for turn in history if turn.role != "system"]))
+    turns = _alternating([turn for turn in history if turn.role != "system" and turn.content.strip()])
+    opening = [turns.pop(0)] if turns and turns[0].role == "assistant" else []
+    if turns and turns[-1].role == "user":
+        question = f"{turns.pop().content}\n\n{question}"
+    said = [turn.content for turn in history if turn.role == "system"]
+    system = "\n\n".join([*said, *(f"{_OPENING}{turn.content}" for turn in opening)])
+    pairs = _pairs(turns)
     left = budget - estimate_tokens(question) - estimate_tokens(system)
     kept: list[Message] = []
     for pair in reversed(pairs):
@@ -58,22 +67,22 @@ def conversation(history: Sequence[Message], question: str, budget: int) -> list
 
 
 def _alternating(turns: Sequence[Message]) -> list[Message]:
-    """Neighbours of one role become one turn; a leading answer goes."""
+    """Neighbours of one role become one turn."""
     merged: list[Message] = []
     for turn in turns:
         if merged and merged[-1].role == turn.role:
             merged[-1] = Message(turn.role, f"{merged[-1].content}\n\n{turn.content}")
-        elif merged or turn.role == "user":
+        else:
             merged.append(turn)
     return merged
 
 
 def _pairs(turns: Sequence[Message]) -> list[tuple[Message, Message]]:
-    """Questions with their answers; a last question without one is left out."""
+    """Questions with their answers."""
     return [(turns[at], turns[at + 1]) for at in range(0, len(turns) - 1, 2)]
 
 
 def message(role: str, content: str) -> Message:
-    """A turn as a client sent it."""
+    """A turn as a client sent it; what a model once thought is no part of the conversation."""
     roles: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
-    return Message(roles[role], content)
+    return Message(roles[role], strip_thinking(content)[0] if role == "assistant" else content)

@@ -16,6 +16,7 @@ from itertools import takewhile
 from math import log
 from pathlib import PurePosixPath
 
+from server.chat.answerability import is_doubtful
 from server.domain import Hit
 from server.retrieval.analysis import language, query_terms, terms
 
@@ -26,6 +27,12 @@ NOTICE = {
     "zh": "（未使用语言模型：以下是从知识库中摘录的原文。）",
     "en": "(No language model wrote this: these are quotations from the knowledge base.)",
 }
+DOUBTFUL = {
+    "zh": "知识库中似乎没有这个问题的答案。以下是最接近的原文摘录（未使用语言模型）：",
+    "en": "The sources do not seem to hold the answer to this question. These are the closest passages, quoted "
+    "(no language model wrote this):",
+}
+"""What stands in the place of NOTICE when the passages hardly answer the question."""
 NOTHING = {
     "zh": "知识库中没有找到与问题相关的内容。（未使用语言模型。）",
     "en": "The knowledge base holds nothing that fits this question. (No language model wrote this.)",
@@ -151,11 +158,13 @@ class _Piece:
 def answer(question: str, hits: Sequence[Hit], *, closeness: Closeness | None = None) -> Iterator[str]:
     """The answer in pieces, as a model would stream it."""
     code = "zh" if language(question) == "zh" else "en"
-    found = quotes(question, hits, closeness=closeness)
+    pieces = _pieces(hits)
+    found = _quotes(question, hits, pieces, closeness)
     if not found:
         yield NOTHING[code]
         return
-    for paragraph in (NOTICE[code], *map(str, found[:-1])):
+    notice = DOUBTFUL if is_doubtful(question, pieces, hits[0].similarity) else NOTICE
+    for paragraph in (notice[code], *map(str, found[:-1])):
         yield from _PIECE.findall(paragraph)
         yield "\n\n"
     yield from _PIECE.findall(str(found[-1]))
@@ -166,7 +175,16 @@ def quotes(question: str, hits: Sequence[Hit], *, closeness: Closeness | None = 
 
     `closeness` finds what fits in hits of another language than the question's, where words do not overlap.
     """
-    pieces = [piece for number, hit in enumerate(hits, start=1) for piece in _pieces_of(number, hit)]
+    return _quotes(question, hits, _pieces(hits), closeness)
+
+
+def doubts(question: str, hits: Sequence[Hit]) -> bool:
+    """Whether the answer says that the hits do not seem to hold it, or that there is nothing at all."""
+    pieces = _pieces(hits)
+    return not pieces or is_doubtful(question, pieces, hits[0].similarity)
+
+
+def _quotes(question: str, hits: Sequence[Hit], pieces: Sequence[_Piece], closeness: Closeness | None) -> list[Quote]:
     if not pieces:
         return []
     scores = _scores(question, pieces)
@@ -290,6 +308,10 @@ def _runs(pieces: Sequence[_Piece], order: Iterable[int]) -> list[list[_Piece]]:
             runs.append([pieces[at]])
         last = at
     return runs
+
+
+def _pieces(hits: Sequence[Hit]) -> list[_Piece]:
+    return [piece for number, hit in enumerate(hits, start=1) for piece in _pieces_of(number, hit)]
 
 
 def _pieces_of(number: int, hit: Hit) -> Iterator[_Piece]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,8 @@ class Conversation:
 class Asked:
     """A question, and how it is to be answered.
 
-    `kind` names the family of prompts. Explicit `history` counts before that of the `conversation`.
+    `kind` names the family of prompts. With `may_be_cut` an answer that the model had to cut is no error; `options` go
+    to the model's provider as they are. Explicit `history` counts before that of the `conversation`.
     """
 
     query: str
@@ -33,6 +34,8 @@ class Asked:
     prompt_name: str = "default"
     history: Sequence[Message] = ()
     conversation: Conversation | None = None
+    may_be_cut: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def kept(self, conversation: Conversation) -> Asked:
         """The same question, stored as a turn of a conversation."""
@@ -109,6 +112,7 @@ class Done:
     citations: Sequence[Citation] = ()
     usage: Usage = field(default_factory=lambda: Usage(0, 0))
     model: str | None = None
+    cut: bool = False
 
 
 Part = Begun | Said | Thought | ToolUse | Done

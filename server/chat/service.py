@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 
 from configs import Settings
@@ -23,7 +24,8 @@ from server.chat.parts import Asked, Begun, Citation, Done, Part, Said, Thought
 from server.chat.prompts import Prompts
 from server.domain import Hit
 from server.errors import InvalidRequest, LLMError
-from server.models.chat import ChatModel, ChatModels, Message, Piece, Usage
+from server.models.chat import ChatModel, Message, Piece, Usage
+from server.models.chat_models import ChatModels
 from server.retrieval.analysis import language
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ Finder = Callable[[str], Awaitable[Sequence[Hit]]]
 Closeness = Callable[[str, Sequence[str]], Sequence[float]]
 """How near each of some texts is to a text, across languages too."""
 
+_MARGIN = 50
+"""Tokens that estimates may be wrong by."""
 _PROMPT_ROOM = 400
 """Tokens that a template and the names of its sources take."""
 _LONGEST_REWRITE = 500
@@ -185,8 +189,9 @@ class ChatService:
         turns = conversation(earlier, self._prompt(asked, sources, grounded=grounded), _budget(model, asked))
         temperature = self._settings.temperature if asked.temperature is None else asked.temperature
         marks = MarkFilter(len(sources)) if sources else None
-        said, thinking, usage = "", "", None
-        async with aclosing(model.stream(turns, temperature, asked.max_tokens)) as pieces:
+        said, thinking, usage, cut = "", "", None, False
+        limit = _longest_answer(model, asked, turns)
+        async with aclosing(model.stream(turns, temperature, limit, asked.options)) as pieces:
             async for piece in _with_end(pieces):
                 text = piece.text if piece is not None else ""
                 if marks is not None:
@@ -195,12 +200,12 @@ class ChatService:
                     said += text
                     yield Said(text)
                 if piece is not None:
-                    usage = piece.usage or usage
+                    usage, cut = piece.usage or usage, cut or piece.cut
                     if piece.thinking:
                         thinking += piece.thinking
                         yield Thought(piece.thinking)
         counted = usage or Usage(sum(estimate_tokens(turn.content) for turn in turns), estimate_tokens(said + thinking))
-        yield Done(said, thinking, usage=counted, model=model.name)
+        yield Done(said, thinking, usage=counted, model=model.name, cut=cut)
 
     def _prompt(self, asked: Asked, sources: Sequence[Hit], *, grounded: bool) -> str:
         code = language(asked.query)
@@ -223,7 +228,7 @@ class ChatService:
         checking = partial(check, done.text, texts, contexts=contexts, closeness=self._closeness)
         checked = await asyncio.to_thread(checking)
         citations = [citation_of(one, sources[one.number - 1]) for one in checked]
-        return Done(done.text, done.thinking, citations, done.usage, done.model)
+        return replace(done, citations=citations)
 
 
 def citation_of(checked: Checked, source: Hit) -> Citation:
@@ -243,8 +248,17 @@ def citation_of(checked: Checked, source: Hit) -> Citation:
 
 
 def _budget(model: ChatModel, asked: Asked) -> int:
-    """Tokens that a prompt may take."""
-    return model.settings.context_size - (asked.max_tokens or model.settings.max_output_tokens) - 50
+    """Tokens that a prompt may take; an answer is never promised more than half of the context."""
+    size = model.settings.context_size
+    return size - min(asked.max_tokens or model.settings.max_output_tokens, size // 2) - _MARGIN
+
+
+def _longest_answer(model: ChatModel, asked: Asked, turns: Sequence[Message]) -> int | None:
+    """The answer's length that the model is asked for; None = as configured, and then being cut is an error."""
+    if asked.max_tokens is None:
+        return model.settings.max_output_tokens if asked.may_be_cut else None
+    used = sum(estimate_tokens(turn.content) for turn in turns)
+    return max(1, min(asked.max_tokens, model.settings.context_size - used - _MARGIN))
 
 
 async def _with_end(pieces: AsyncGenerator[Piece]) -> AsyncGenerator[Piece | None]:

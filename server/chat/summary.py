@@ -12,7 +12,8 @@ from configs.settings import EXTRACTIVE
 from server.chat.context import estimate_tokens, fenced
 from server.chat.prompts import Prompts
 from server.chat.sentences import sentences
-from server.models.chat import ChatModel, ChatModels, Message
+from server.models.chat import ChatModel, Message
+from server.models.chat_models import ChatModels
 from server.retrieval.analysis import language, terms
 
 NOTICE = {

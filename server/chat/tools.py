@@ -6,9 +6,9 @@ annotations describe it.
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cached_property
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -27,7 +27,7 @@ _GROUP = "zhiku.tools"
 
 
 class Toolbox:
-    """All tools by name; they are made when first asked for, LangChain being slow to import."""
+    """All tools by name; they are made when asked for, LangChain being slow to import."""
 
     def __init__(
         self, search: KBSearch, list_kbs: Callable[[], Sequence[tuple[str, str]]], web: WebSearch | None
@@ -36,32 +36,26 @@ class Toolbox:
         self._list_kbs = list_kbs
         self._web = web
 
-    @cached_property
-    def tools(self) -> dict[str, BaseTool]:
-        """All tools by name."""
+    def make(self) -> dict[str, BaseTool]:
+        """All tools by name. They are made anew each time, for they tell which knowledge bases there are; call this in
+        a thread."""
         from langchain_core.tools import BaseTool, StructuredTool
 
         made: list[Any] = [*self._built_in(), *(found.load() for found in entry_points(group=_GROUP))]
         tools = [it if isinstance(it, BaseTool) else StructuredTool.from_function(it) for it in made]
         return {tool.name: tool for tool in tools}
 
-    def chosen(self, names: Sequence[str] | None) -> list[BaseTool]:
+    async def chosen(self, names: Sequence[str] | None) -> list[BaseTool]:
         """The tools of these names; None = all.
 
         Raises:
             NotFound: there is none of a name.
         """
-        return list(self.tools.values()) if names is None else [self.get(name) for name in names]
-
-    def get(self, name: str) -> BaseTool:
-        """The tool of that name.
-
-        Raises:
-            NotFound: there is none.
-        """
-        if name not in self.tools:
-            raise NotFound(f"没有工具 / there is no tool {name}; 可用 / there are: {', '.join(self.tools)}")
-        return self.tools[name]
+        tools = await asyncio.to_thread(self.make)
+        for name in names or ():
+            if name not in tools:
+                raise NotFound(f"没有工具 / there is no tool {name}; 可用 / there are: {', '.join(tools)}")
+        return list(tools.values()) if names is None else [tools[name] for name in names]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:
         """What a tool returns.
@@ -69,7 +63,7 @@ class Toolbox:
         Raises:
             NotFound: there is none of that name; InvalidRequest: the tool failed, for these arguments at least.
         """
-        tool = self.get(name)
+        (tool,) = await self.chosen([name])
         try:
             return await tool.ainvoke(arguments)
         except ZhikuError:

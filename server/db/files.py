@@ -63,6 +63,11 @@ def get(sql: Connection, file_id: int) -> StoredFile | None:
     return StoredFile(*row) if row else None
 
 
+def list_like(sql: Connection, kb_id: int, pattern: str) -> list[str]:
+    """Names of the files that fit an SQL pattern; case does not count."""
+    return list(sql.scalars(select(FileRow.name).where(FileRow.kb_id == kb_id, FileRow.name.ilike(pattern))))
+
+
 def find_uid(sql: Connection, kb_id: int, uid: str) -> StoredFile | None:
     """The file of a knowledge base with that unguessable id."""
     row = sql.execute(_FILE.where(FileRow.kb_id == kb_id, FileRow.uid == uid)).first()

@@ -68,6 +68,7 @@ class KBService(StoreHooks):
         self.indexes = Indexes(context, self)
         self._generation = generation
         self._found = found
+        self._id = found.id if found else None
 
     # ---- the knowledge base itself
 
@@ -83,7 +84,7 @@ class KBService(StoreHooks):
             NotFound: there is none of that name.
         """
         with self.context.db.read() as sql:
-            found = kbs.get(sql, self._found.id) if self._found else kbs.find(sql, self.kb_name)
+            found = kbs.find(sql, self.kb_name) if self._id is None else kbs.get(sql, self._id)
         if found is None:
             raise NotFound(f"未找到知识库 {self.kb_name}")
         return found
@@ -117,7 +118,7 @@ class KBService(StoreHooks):
                 made = kbs.create(sql, self.kb_name, info, self.vs_type(), self.embed_model, options, **hidden)
         except IntegrityError:
             raise taken from None
-        self._found = made
+        self._id = made.id
         return made
 
     def drop_kb(self) -> None:
@@ -227,6 +228,14 @@ class KBService(StoreHooks):
             found = chunk_rows.of_files(sql, generation.id, file_names)
         hits = [self._hit(chunk) for chunk in found]
         return [hit for hit in hits if _matches(hit, metadata or {})]
+
+    def list_docs_like(self, pattern: str, metadata: Mapping[str, Any] | None = None) -> list[Hit]:
+        """Chunks of the files whose name fits a pattern, where `%` stands for any characters and `_` for one; case
+        does not count."""
+        generation = self.generation()
+        with self.context.db.read() as sql:
+            names = files.list_like(sql, generation.kb_id, pattern)
+        return self.list_docs(names, metadata)
 
     def page_of_docs(self, file_name: str | None, offset: int, limit: int) -> tuple[int, list[Hit]]:
         """(number of all, one page) of the chunks of a file, or of all files, in reading order; disabled ones too."""

@@ -22,6 +22,8 @@ from server.names import file_label, kb_label
 LIBRARY = "library"
 PURPOSE = "purpose"
 _MOST_SAME_NAMES = 1000
+_RENEW_AFTER = 3600.0
+"""Seconds of use that are not worth a transaction."""
 
 
 class VectorStores:
@@ -134,18 +136,16 @@ class VectorStores:
             raise NotFound(f"没有向量库 / there is no vector store vs_{uid[:40]}")
         return KBServiceFactory.get_service_of(kb)
 
-    def modify(
-        self, uid: str, name: str | None, attributes: Mapping[str, Any] | None, expires: float | None
-    ) -> KnowledgeBase:
-        """Change its name, what a client notes about it, or how long it is kept."""
+    def modify(self, uid: str, name: str | None, attributes: Mapping[str, Any], expires: float | None) -> KnowledgeBase:
+        """Change its name, some of what a client notes about it, or how long it is kept."""
         kb = self.open(uid).kb()
         with self._context.db.write() as sql:
             if name is not None and kb_label(name) != kb.name:
                 if not kb_label(name) or kbs.find(sql, kb_label(name)):
                     raise AlreadyExists(f"名称已被占用或为空 / the name is taken or empty: {name}")
                 kbs.rename(sql, kb.id, kb_label(name))
-            if attributes is not None:
-                kbs.set_attributes(sql, kb.id, attributes)
+            if attributes:
+                kbs.set_attributes(sql, kb.id, {**kb.attributes, **attributes})
             if expires is not None:
                 kbs.set_expires(sql, kb.id, expires)
         return self.open(uid).kb()
@@ -161,9 +161,7 @@ class VectorStores:
         """
         source, kb = self.file(uid), service.kb()
         base = PurePosixPath(source.name).name
-        with self._context.db.read() as sql:
-            known = files.find(sql, kb.id, base)
-        label = base if known is None or known.uid == uid else source.name
+        label = self._free_label(kb.id, base, uid)
         with self._context.files.path(source.kb_id, source.storage or "").open("rb") as stream:
             stored = self._operations.upload(service, [Upload(label, stream)], options, override=True, vectorise=False)
         if stored.failed:
@@ -177,6 +175,25 @@ class VectorStores:
             with self._context.db.write() as sql:
                 files.set_state(sql, file.id, "failed", "; ".join(queued.failed.values()))
         return self._find_file(service, uid)
+
+    def _free_label(self, kb_id: int, name: str, uid: str) -> str:
+        """The name that a file gets in a knowledge base: its own, with a number when another file has it."""
+        path = PurePosixPath(name)
+        with self._context.db.read() as sql:
+            for number in range(1, _MOST_SAME_NAMES):
+                label = name if number == 1 else f"{path.stem} ({number}){path.suffix}"
+                known = files.find(sql, kb_id, label)
+                if known is None or known.uid == uid:
+                    return label
+        raise InvalidRequest(f"同名文件过多 / too many files are called {name}")
+
+    def renew(self, service: KBService) -> None:
+        """Begin the life of one that is kept for some days after its last use anew."""
+        kb = service.kb()
+        days = (kb.attributes.get("expires_after") or {}).get("days")
+        if days and kb.expires is not None and kb.expires < time.time() + days * 86400 - _RENEW_AFTER:
+            with self._context.db.write() as sql:
+                kbs.set_expires(sql, kb.id, time.time() + days * 86400)
 
     def member(self, service: KBService, uid: str) -> StoredFile:
         """A file of a knowledge base.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from configs import ChatModelSettings
 from server.errors import LLMIncomplete
@@ -39,11 +39,13 @@ class Usage(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Some more of a reply: of the answer, or of what a reasoning model thinks before it."""
+    """Some more of a reply: of the answer, or of what a reasoning model thinks before it. The last one tells when the
+    reply was `cut` at the length that the caller asked for."""
 
     text: str = ""
     thinking: str = ""
     usage: Usage | None = None
+    cut: bool = False
 
 
 class Token(NamedTuple):
@@ -64,8 +66,10 @@ class ChatModel(ABC):
         self._slots = asyncio.Semaphore(settings.concurrency)
 
     @abstractmethod
-    def tokens(self, messages: Sequence[Message], temperature: float, max_tokens: int | None) -> AsyncGenerator[Token]:
-        """What the server sends, as it comes."""
+    def tokens(
+        self, messages: Sequence[Message], temperature: float, max_tokens: int | None, options: Mapping[str, Any]
+    ) -> AsyncGenerator[Token]:
+        """What the server sends, as it comes; `options` are further arguments of the provider."""
 
     @abstractmethod
     def langchain(self) -> BaseChatModel:
@@ -83,7 +87,11 @@ class ChatModel(ABC):
             return "".join([piece.text async for piece in pieces])
 
     async def stream(
-        self, messages: Sequence[Message], temperature: float, max_tokens: int | None = None
+        self,
+        messages: Sequence[Message],
+        temperature: float,
+        max_tokens: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Piece]:
         """The reply as it comes. Closing the iterator closes the connection to the model.
 
@@ -93,7 +101,7 @@ class ChatModel(ABC):
         """
         ended, empty = None, True
         splitter = ThinkingSplitter(opened=self.settings.begins_thinking)
-        async with self._slots, aclosing(self.tokens(messages, temperature, max_tokens)) as parts:
+        async with self._slots, aclosing(self.tokens(messages, temperature, max_tokens, options or {})) as parts:
             async for token in parts:
                 ended = token.finish or ended
                 answer, thinking = splitter.feed(token.text) if token.text else ("", "")
@@ -101,8 +109,8 @@ class ChatModel(ABC):
                 if answer or thinking or token.thinking or token.usage:
                     yield Piece(answer, token.thinking + thinking, token.usage)
         answer, thinking = splitter.finish()
-        if answer or thinking:
-            yield Piece(answer, thinking)
+        if answer or thinking or ended == "length":
+            yield Piece(answer, thinking, cut=ended == "length")
         if ended == "length" and max_tokens is None:
             raise LLMIncomplete(
                 f"模型 {self.name} 的回答被截断，请调大 max_tokens / the reply of {self.name} was cut: raise max_tokens"

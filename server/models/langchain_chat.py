@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from configs import ChatModelSettings
@@ -28,11 +28,11 @@ class LangChainChat(ChatModel):
         return self._model
 
     async def tokens(
-        self, messages: Sequence[Message], temperature: float, max_tokens: int | None
+        self, messages: Sequence[Message], temperature: float, max_tokens: int | None, options: Mapping[str, Any]
     ) -> AsyncGenerator[Token]:
         """Parts of the reply."""
         limit = max_tokens or self.settings.max_output_tokens
-        model = self.langchain().bind(temperature=temperature, max_tokens=limit)
+        model = self.langchain().bind(temperature=temperature, max_tokens=limit, **options)
         turns: list[Any] = [(message.role, message.content) for message in messages]
         try:
             async for chunk in model.astream(turns):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -42,7 +43,7 @@ class OpenAIChat(ChatModel):
         return self._client
 
     async def tokens(
-        self, messages: Sequence[Message], temperature: float, max_tokens: int | None
+        self, messages: Sequence[Message], temperature: float, max_tokens: int | None, options: Mapping[str, Any]
     ) -> AsyncGenerator[Token]:
         """Parts of the reply."""
         import httpx2  # the client that openai is built on
@@ -56,11 +57,14 @@ class OpenAIChat(ChatModel):
             "max_tokens": max_tokens or settings.max_output_tokens,
             "stream": True,
             **settings.options,
+            **options,
         }
         try:
             async with self._connect().chat.completions.with_streaming_response.create(**body) as response:
+                halves = _Halves()
                 async for data in _sse_data(response.iter_bytes()):
-                    yield _part(data, self.name)
+                    token = _part(data, self.name)
+                    yield token._replace(text=halves.joined(token.text)) if token.text else token
         except openai.RateLimitError:
             raise LLMRateLimited(
                 f"模型 {self.name} 限流（HTTP 429），请稍后重试 / rate limit of {self.name} reached, try again later"
@@ -118,15 +122,43 @@ async def _sse_data(blocks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
 
 
 def _part(data: bytes, name: str) -> Token:
-    try:
-        event = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        raise LLMError(f"模型 {name} 的响应无法解析 / {name} sent something that is not JSON") from None
+    event = _json(data, name)
     if not isinstance(event, dict) or event.get("error"):
         raise LLMError(f"模型 {name} 在回答中途报错 / {name} reported an error in mid-reply")
     choices = event.get("choices") or [{}]
     delta = choices[0].get("delta") or {}
-    thinking = delta.get("reasoning_content") or delta.get("reasoning") or ""
+    thinking = _text(delta.get("reasoning_content") or delta.get("reasoning"))
     counted = event.get("usage") or {}
     usage = Usage(counted.get("prompt_tokens") or 0, counted.get("completion_tokens") or 0) if counted else None
-    return Token(delta.get("content") or "", thinking, choices[0].get("finish_reason"), usage)
+    return Token(_text(delta.get("content")), thinking, choices[0].get("finish_reason"), usage)
+
+
+def _json(data: bytes, name: str) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass  # it is strict about half characters, which some servers send one by one
+    try:
+        return json.loads(data)
+    except ValueError:
+        raise LLMError(f"模型 {name} 的响应无法解析 / {name} sent something that is not JSON") from None
+
+
+def _text(content: Any) -> str:
+    """The text of a delta, which some servers send as a list of parts."""
+    if isinstance(content, list):
+        return "".join(_text(part.get("text")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+class _Halves:
+    """Joins characters whose halves (surrogates) come in two pieces; a half that stays alone is replaced."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def joined(self, text: str) -> str:
+        text, self._held = self._held + text, ""
+        if "\ud800" <= text[-1] <= "\udbff":
+            text, self._held = text[:-1], text[-1]
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -291,3 +291,41 @@ def test_a_real_process_answers(process: ServerProcess, llm: FakeLLM) -> None:
     api.upload("kb", {"tide.txt": EN})
     llm.script.append(Reply(["from ", "afar"]))
     assert answer_of(ask(api, "tide")) == "from afar"
+
+
+def test_replies_in_odd_shapes_are_understood(kb: Api, llm: FakeLLM) -> None:
+    raw = ['{"choices": [{"delta": {"content": [{"type": "text", "text": "parts "}]}}]}',
+           '{"choices": [{"delta": {"content": "\\ud83d"}}]}', '{"choices": [{"delta": {"content": "\\ude00 end"}}]}',
+           '{"choices": [{"delta": {}, "finish_reason": "stop"}]}', "[DONE]"]  # fmt: skip
+    llm.script.append(Reply(raw=raw))
+    assert answer_of(ask(kb)) == "parts 😀 end"
+
+
+def test_an_answer_is_never_refused_for_the_length_that_was_asked_for(kb: Api, llm: FakeLLM) -> None:
+    llm.default = Reply(["ok"])
+    for limit in (8192, 10**6):
+        assert answer_of(ask(kb, max_tokens=limit)) == "ok"
+        assert llm.bodies[-1]["max_tokens"] < 8192
+
+
+def test_long_pieces_are_spread_over_events(kb: Api, llm: FakeLLM) -> None:
+    text = "长" * 30_000
+    for path in ("/chat/chat", "/chat/agent_chat", "/chat/kb_chat"):
+        for stream in (True, False) if path != "/chat/kb_chat" else (True,):
+            llm.script.append(Reply([text]))
+            body = {"query": "tide", "stream": stream, "kb_name": "kb", "score_threshold": 4}
+            response = kb.http.post(path, json=body)
+            assert max(map(len, response.content.split(b"\r\n\r\n"))) < 64 * 1024
+            said = "".join(
+                event.get("text", "") or event.get("answer", "") or event.get("choices", [{"delta": {"content": ""}}])[0]
+                ["delta"]["content"]
+                for event in parse_events(response.text)
+            )  # fmt: skip
+            assert said == text
+
+
+def test_a_files_name_is_text_in_the_list_of_sources(llm_api: Api) -> None:
+    llm_api.create("kb")
+    llm_api.upload("kb", {"x](javascript:alert(1)) [b.txt": EN})
+    source = str(ask(llm_api, "tide")[-1]["docs"])
+    assert "](javascript" not in source.replace("\\\\]", "").replace("\\]", "")

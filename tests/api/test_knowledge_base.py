@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -235,3 +236,20 @@ def test_every_route_has_an_operation_id_and_words(api: Api) -> None:
     assert len(set(ids)) == len(ids)
     assert all(operation.get("description") for operation in operations)
     assert all(name.replace("_", "").isalpha() for name in ids)
+
+
+def test_a_manifest_tells_what_to_upload_and_what_to_delete(api: Api) -> None:
+    api.create("kb")
+    api.upload("kb", {"same.txt": "one", "changed.txt": "two", "mine/深.txt": "three", "empty.txt": ""})
+
+    def item(name: str, text: str) -> dict[str, str]:
+        return {"name": name, "sha256": hashlib.sha256(text.encode()).hexdigest().upper()}
+
+    manifest = [item("same.txt", "one"), item("changed.txt", "2"), item("new.txt", "x"), item("empty.txt", ""),
+                item("../x", "x")]  # fmt: skip
+    found = api.post("/knowledge_base/diff_files", knowledge_base_name="kb", files=manifest)["data"]
+    assert found["unchanged"] == ["same.txt"]
+    assert found["upload"] == ["changed.txt", "new.txt", "empty.txt"]
+    assert found["delete"] == ["mine/深.txt"]
+    assert list(found["invalid"]) == ["../x"]
+    assert api.post("/knowledge_base/diff_files", knowledge_base_name="ghost", files=[])["code"] == 404

@@ -271,3 +271,81 @@ def test_ids_are_looked_up_and_never_paths(url: str, bad: str) -> None:
     for path in (f"/v1/files/{bad}", f"/v1/files/{bad}/content"):
         assert httpx.get(url + path).status_code == 404
     assert httpx.get(f"{url}/v1/vector_stores/{bad}").status_code == 404
+
+
+def test_a_cut_answer_and_what_goes_to_the_model(client: openai.OpenAI, llm: FakeLLM) -> None:
+    llm.default = Reply(["half of"], finish="length")
+    ask: Any = {"model": "fake-llm", "messages": [{"role": "user", "content": "hi"}]}
+    answer = client.chat.completions.create(**ask, stop=["END"], seed=7, max_tokens=10**6)
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("half of", "length")
+    assert (llm.bodies[-1]["stop"], llm.bodies[-1]["seed"]) == (["END"], 7)
+    assert llm.bodies[-1]["max_tokens"] < 8192
+    chunks = list(client.chat.completions.create(**ask, stream=True))
+    assert chunks[-1].choices[0].finish_reason == "length"
+    picture: Any = [{"type": "image_url", "image_url": {"url": "data:,"}}]
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(model="fake-llm", messages=[{"role": "user", "content": picture}])
+
+
+def test_no_turn_of_a_conversation_is_lost(client: openai.OpenAI, llm: FakeLLM) -> None:
+    llm.default = Reply(["ok"])
+    messages: Any = [
+        {"role": "assistant", "content": "Welcome, the code is 77."},
+        {"role": "user", "content": "A is 1."},
+        {"role": "assistant", "content": "<think>secret</think>Noted."},
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "user", "content": "B is 2."},
+        {"role": "user", "content": "What is A?"},
+    ]
+    client.chat.completions.create(model="fake-llm", messages=messages)
+    assert [turn["role"] for turn in llm.prompts[-1]] == ["system", "user", "assistant", "user"]
+    system, first, noted, last = (turn["content"] for turn in llm.prompts[-1])
+    assert "the code is 77" in system
+    assert (first, noted, last) == ("A is 1.", "Noted.", "B is 2.\n\nWhat is A?")
+
+
+def test_a_change_of_a_vector_store_keeps_the_rest(client: openai.OpenAI) -> None:
+    store = client.vector_stores.create(
+        name="x", metadata={"k": "v"}, expires_after={"anchor": "last_active_at", "days": 7}
+    )
+    changed = client.vector_stores.update(store.id, metadata={"z": "1"})
+    assert changed.expires_after is not None
+    assert changed.expires_after.days == 7
+    changed = client.vector_stores.update(store.id, expires_after={"anchor": "last_active_at", "days": 3})
+    assert changed.metadata == {"z": "1"}
+    with pytest.raises(openai.NotFoundError):
+        client.vector_stores.create(name="orphan", file_ids=["file-abc"])
+    assert [item.name for item in client.vector_stores.list()] == ["x"]
+
+
+def test_several_queries_take_turns(client: openai.OpenAI) -> None:
+    store = client.vector_stores.create(name="x")
+    for name, text in (("a.txt", "alpha oil"), ("b.txt", "alpha oil spare"), ("g.txt", "gamma gear")):
+        file = client.files.create(file=(name, text.encode()), purpose="assistants")
+        client.vector_stores.files.create_and_poll(vector_store_id=store.id, file_id=file.id)
+    found = client.vector_stores.search(
+        store.id, query=["alpha oil", "gamma gear"], max_num_results=2, ranking_options={"score_threshold": 0.0}
+    )
+    assert {result.filename for result in found.data} >= {"g.txt"}
+
+
+def test_files_of_one_name_get_numbers(client: openai.OpenAI) -> None:
+    ids = [client.files.create(file=("a.txt", text), purpose="assistants").id for text in (b"one", b"two")]
+    store = client.vector_stores.create(name="x", file_ids=ids)
+    for file_id in ids:
+        client.vector_stores.files.poll(file_id, vector_store_id=store.id)
+    found = client.vector_stores.search(store.id, query="one two", ranking_options={"score_threshold": 0.0})
+    assert {result.filename for result in found.data} == {"a.txt", "a (2).txt"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/knowledge_base/chunks?knowledge_base_name=k&offset=1000000000000000000000000",
+        "/conversations?offset=100000000000000000000000",
+        "/conversations/messages?conversation_id=x&offset=100000000000000000000000",
+        "/knowledge_base/view_doc?knowledge_base_name=k&file_name=f&start=1&end=100000000000000000000000",
+    ],
+)
+def test_numbers_beyond_all_measure_are_malformed(url: str, path: str) -> None:
+    assert httpx.get(url + path).status_code == 422

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from server.app import create_app
 from server.chat import tools as tools_module
 from server.models.fake_llm import FakeLLM, Reply
-from tests.conftest import Api, fake_settings, llm_model
+from tests.conftest import Api, ThreadServer, fake_settings, llm_model
 
 EN = "The harbour master keeps the tide table in the north office."
 
@@ -155,3 +157,60 @@ def test_packages_bring_their_own(api: Api, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(tools_module, "entry_points", lambda group: [entry] if group == "zhiku.tools" else [])
     assert "shout" in api.http.get("/tools").json()["data"]
     assert api.post("/tools/call", name="shout", tool_input={"text": "hey"})["data"] == "HEY"
+
+
+# ---- its context and its end
+
+
+def test_it_hears_of_new_knowledge_bases(kb: Api) -> None:
+    assert "later" not in kb.http.get("/tools").json()["data"]["search_knowledge_base"]["description"]
+    kb.create("later", kb_info="what came later")
+    assert "later: what came later" in kb.http.get("/tools").json()["data"]["search_knowledge_base"]["description"]
+
+
+def test_history_and_output_fit_the_models_context(tmp_path: Path, llm: FakeLLM) -> None:
+    settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm, context_size=2000)], score_threshold=4)
+    turns = [
+        turn for n in range(60) for turn in (("user", f"q{n} " + "x" * 500), ("user", "y"), ("assistant", f"a{n}"))
+    ]
+    history = [{"role": role, "content": text} for role, text in turns]
+    with TestClient(create_app(settings)) as client:
+        api = Api(client)
+        api.create("kb")
+        api.upload("kb", {"long.txt": "tide " * 400}, chunk_size=5000, chunk_overlap=0)
+        llm.script.append(call("search_knowledge_base", knowledge_base="kb", query="tide"))
+        llm.script.append(Reply(["done"]))
+        assert ask(api, history=history)[-1]["final_answer"] == "done"
+    roles = [turn["role"] for turn in llm.prompts[0] if turn["role"] != "system"]
+    assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
+    assert sum(len(str(turn["content"])) for turn in llm.prompts[-1]) < 4000
+
+
+def test_arguments_that_are_no_json_are_told_and_written_anew(kb: Api, llm: FakeLLM) -> None:
+    broken = call("calculate", expression="1")
+    llm.script.append(
+        Reply(raw=[event.replace('{\\"expression\\": \\"1\\"}', "no json at all") for event in broken.raw or ()])
+    )
+    llm.script.append(call("calculate", expression="6*7"))
+    llm.script.append(Reply(["42"]))
+    events = ask(kb, stream=True)
+    shown = ["".join(event["tools"]) for event in events if "tools" in event]
+    assert "调用失败" in shown[0]
+    assert "调用成功" in shown[1]
+    assert events[-1] == {"final_answer": "42"}
+
+
+def test_a_client_that_leaves_stops_the_model(tmp_path: Path, llm: FakeLLM) -> None:
+    settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm)])
+    llm.default = Reply([f"{n} " for n in range(300)], delay=0.1)
+    with ThreadServer(create_app(settings)) as server:
+        url = f"http://127.0.0.1:{server.port}/chat/agent_chat"
+        with httpx.stream("POST", url, json={"query": "q", "stream": True}, timeout=60) as response:
+            for number, _ in enumerate(response.iter_raw()):
+                if number == 2:
+                    break
+        deadline = time.monotonic() + 5
+        while not llm.closed and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert llm.closed == 1
+    assert llm.sent < 60

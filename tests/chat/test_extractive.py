@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.chat import extractive
-from server.chat.extractive import LONGEST, MOST, NOTHING, NOTICE, answer, quotes
+from server.chat.extractive import DOUBTFUL, LONGEST, MOST, NOTHING, NOTICE, answer, doubts, quotes
 from server.domain import Hit
 
 
@@ -52,6 +52,30 @@ def test_an_answer_is_a_notice_and_marked_quotations_in_the_language_of_the_ques
     question: str, text: str, expected: str
 ) -> None:
     assert "".join(answer(question, [hit(text)])) == expected
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "expected"),
+    [
+        (
+            "哪一项不是默认数据库？",
+            "默认数据库是 SQLite。",
+            f"{DOUBTFUL['zh']}\n\n默认数据库是 SQLite。 [1]",
+        ),
+        (
+            "Which database isn't the default?",
+            "The default database is SQLite.",
+            f"{DOUBTFUL['en']}\n\nThe default database is SQLite. [1]",
+        ),
+    ],
+)
+def test_an_answer_that_the_hits_hardly_hold_begins_with_a_doubt_and_shows_the_closest_passages(
+    question: str, text: str, expected: str
+) -> None:
+    whole = "".join(answer(question, [hit(text)]))
+    assert whole == expected
+    assert doubts(question, [hit(text)])
+    assert not doubts(question, [hit(text.replace("是", "不是").replace("is", "is not"))])
 
 
 @pytest.mark.parametrize(("question", "code"), [("知库是什么？", "zh"), ("What is it?", "en"), ("", "en")])
@@ -299,7 +323,7 @@ def test_every_quotation_is_verbatim_short_and_rightly_marked(question: str, tex
         assert re.fullmatch(r"…?(?s:.*)…? \[\d\]", str(quote))
     whole = "".join(answer(question, hits))
     assert whole in [NOTHING["zh"], NOTHING["en"]] or whole in [
-        "\n\n".join([notice, *map(str, found)]) for notice in NOTICE.values()
+        "\n\n".join([notice, *map(str, found)]) for notice in [*NOTICE.values(), *DOUBTFUL.values()]
     ]
     assert bool(found) == (whole not in NOTHING.values())
 
