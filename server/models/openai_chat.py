@@ -28,6 +28,7 @@ class OpenAIChat(ChatModel):
     def __init__(self, settings: ChatModelSettings) -> None:
         super().__init__(settings)
         self._client: AsyncOpenAI | None = None
+        self._langchain: BaseChatModel | None = None
 
     def _connect(self) -> AsyncOpenAI:
         if self._client is None:
@@ -78,8 +79,10 @@ class OpenAIChat(ChatModel):
             raise LLMError(f"与模型 {self.name} 的连接失败 / the connection to {self.name} failed") from None
 
     def langchain(self) -> BaseChatModel:
-        """The same model as LangChain's agents take it."""
-        return langchain_model(self.settings)
+        """The same model as LangChain's agents take it; made once, for it opens connections of its own."""
+        if self._langchain is None:
+            self._langchain = langchain_model(self.settings)
+        return self._langchain
 
     def warm(self) -> None:
         """The package takes about a second to import."""
