@@ -251,7 +251,7 @@ def test_impossible_settings_stop_the_start(tmp_path: Path) -> None:
         check(fake_settings(tmp_path, prompt_templates={"llm_chat": {"default": "{{ x"}}))
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="data root"):
-        check(fake_settings(tmp_path / "file" / "data"))
+        check(fake_settings(tmp_path).model_copy(update={"data_dir": tmp_path / "file" / "data"}))
 
 
 def test_a_terminal_without_chinese_does_not_stop_the_service(process: ServerProcess) -> None:
