@@ -216,7 +216,7 @@ class ServerProcess:
         log = (self.folder / "server.log").open("ab")
         self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         log.close()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90  # a shared machine may be very slow for a while
         while time.monotonic() < deadline:
             try:
                 if httpx.get(f"{self.url}/health", timeout=2).status_code == 200:

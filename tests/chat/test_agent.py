@@ -209,8 +209,8 @@ def test_a_client_that_leaves_stops_the_model(tmp_path: Path, llm: FakeLLM) -> N
             for number, _ in enumerate(response.iter_raw()):
                 if number == 2:
                     break
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 25  # the reply itself takes 30 seconds
         while not llm.closed and time.monotonic() < deadline:
             time.sleep(0.02)
     assert llm.closed == 1
-    assert llm.sent < 60
+    assert llm.sent < 300
