@@ -66,7 +66,7 @@ def test_links_follow_a_proxy_that_is_trusted(tmp_path: Path, llm: FakeLLM) -> N
         llm.default = Reply(["yes [1]"])
         headers = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "kb.example.org", "X-Forwarded-Prefix": "/zhiku"}
         response = httpx.post(f"{server.url}/chat/knowledge_base_chat", json={"query": "tide", **ASK}, headers=headers,
-                              timeout=30)  # fmt: skip
+                              timeout=90)  # fmt: skip
         assert "(https://kb.example.org/zhiku/knowledge_base/download_doc?" in response.text
     finally:
         server.kill()
