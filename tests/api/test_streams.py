@@ -33,7 +33,7 @@ def test_two_hundred_streams_hold(process: ServerProcess, llm: FakeLLM) -> None:
 
     async def all_at_once() -> list[str]:
         limits = httpx.Limits(max_connections=STREAMS)
-        async with httpx.AsyncClient(base_url=process.url, timeout=120, limits=limits) as client:
+        async with httpx.AsyncClient(base_url=process.url, timeout=300, limits=limits) as client:
             return list(await asyncio.gather(*(ask(client) for _ in range(STREAMS))))
 
     assert asyncio.run(all_at_once()) == ["".join(WORDS)] * STREAMS
