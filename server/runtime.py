@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from configs import Settings
 from server.api.deps import Service
 from server.chat.agent import Agent
@@ -22,10 +24,11 @@ from server.chat.tools import Toolbox
 from server.db import files, kbs
 from server.db.session import Database
 from server.domain import Hit
-from server.errors import ConfigurationError
+from server.errors import ConfigurationError, ZhikuError
 from server.ingest.jobs import Handler, JobRunner
 from server.ingest.splitters.factory import splitter
 from server.knowledge_base.context import KBContext
+from server.knowledge_base.expiry import drop_expired
 from server.knowledge_base.factory import KBServiceFactory, vs_type_of
 from server.knowledge_base.gates import Gates
 from server.knowledge_base.operations import INGEST, IngestHandler, Operations, service_of
@@ -40,6 +43,9 @@ from server.retrieval.rerank import reranker_of
 from server.web.search import WebSearch
 
 log = logging.getLogger(__name__)
+
+_CLEAN_EVERY = 300.0
+"""Seconds between two looks for knowledge bases whose time is over."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +95,14 @@ class Runtime:
     async def open(cls, settings: Settings) -> AsyncIterator[Runtime]:
         """The running service."""
         runtime = await asyncio.to_thread(cls.build, settings)
+        cleaner = None
         try:
             await asyncio.to_thread(runtime.start)
+            cleaner = asyncio.create_task(runtime.clean())
             yield runtime
         finally:
+            if cleaner is not None:
+                cleaner.cancel()
             await runtime.models.close()
             await runtime.service.web.close()
             await runtime.service.searcher.close()
@@ -100,11 +110,19 @@ class Runtime:
 
     def start(self) -> None:
         """Clear away what a crash left, and let the workers begin."""
-        self.service.temp.sweep()
-        self.service.vector_stores.list_stores()
+        drop_expired(self.service.context)
         sweep(self.service.context)
         self.service.runner.start()
         threading.Thread(target=self.models.warm, name="warm", daemon=True).start()
+
+    async def clean(self) -> None:
+        """Delete from time to time what is kept for a while only."""
+        while True:
+            await asyncio.sleep(_CLEAN_EVERY)
+            try:
+                await asyncio.to_thread(drop_expired, self.service.context)
+            except (SQLAlchemyError, OSError, ZhikuError):
+                log.exception("cannot delete what is over; trying again later")
 
     def stop(self) -> None:
         """Stop the workers, save the indexes, close the database."""

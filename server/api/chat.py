@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -27,7 +28,8 @@ from server.api.schemas_chat import (
 )
 from server.chat.context import message
 from server.chat.parts import Asked, Conversation
-from server.chat.service import Closeness, Finder
+from server.chat.service import Finder
+from server.chat.support import Closeness
 from server.db import messages
 from server.domain import Hit
 from server.errors import InvalidRequest
@@ -50,6 +52,7 @@ def asked_of(body: ChatFields, kind: str, history: list[HistoryItem]) -> Asked:
         max_tokens=body.max_tokens if body.max_tokens and body.max_tokens > 0 else None,
         prompt_name=body.prompt_name,
         history=[message(item.role, item.content) for item in history],
+        cited=body.details,
     )
 
 
@@ -61,6 +64,13 @@ def passages_of(service: Service, kb_services: list[KBService], body: PassageFie
         return (await service.searcher.search(kb_services, question, options)).hits
 
     return find
+
+
+async def web_finder(service: Service, engine: str, top_k: int | None) -> Finder:
+    """Finds pages with a search engine."""
+    return await service.gates.run_free(
+        lambda: service.web.finder(engine, top_k or service.settings.search_engine_top_k)
+    )
 
 
 def sources_in(service: Service, request: Request, asked: Asked, link: links.Link | None = None) -> shapes.Sources:
@@ -114,7 +124,7 @@ async def search_engine_chat(body: SearchEngineChat, request: Request, service: 
     """Answer a question from what a web search finds; events as for a knowledge base."""
     asked = asked_of(body, "search_engine_chat", body.history)
     service.chat.check(asked)
-    find = service.web.finder(body.search_engine_name, body.top_k or service.settings.search_engine_top_k)
+    find = await web_finder(service, body.search_engine_name, body.top_k)
     parts = service.chat.answer(asked, find, service.context.closeness)
     shown = sources_in(service, request, asked, links.to_pages)
     return events.stream(shapes.answer_and_docs(parts, shown, stream=body.stream, details=body.details))
@@ -149,7 +159,7 @@ async def chat_feedback(service: ServiceDep, body: Annotated[Feedback, JsonBody(
 async def kb_chat(body: KBChat03, request: Request, service: ServiceDep) -> Response:
     """Answer a question from a knowledge base, a conversation's files or the web, as 0.3 clients ask: the sources
     come first, in a chunk of their own. With `stream: false` the completion comes as a JSON string."""
-    asked = asked_of(body, "knowledge_base_chat", body.history)
+    asked = replace(asked_of(body, "knowledge_base_chat", body.history), cited=True)
     chunks = await chunks_of_mode(service, request, asked, body.mode, body.kb_name, body, docs_only=body.return_direct)
     if body.stream:
         return events.stream(chunks)
@@ -171,14 +181,14 @@ async def chunks_of_mode(
     service.chat.check(asked)
     shown = sources_in(service, request, asked, link)
     parts = service.chat.answer(asked, find, closeness)
-    return shapes.docs_first(parts, shown, asked.model_name or service.chat.default_model, docs_only=docs_only)
+    return shapes.docs_first(parts, shown, asked.model_name or service.chat.models.default, docs_only=docs_only)
 
 
 async def _mode(
     service: Service, asked: Asked, mode: str, name: str, body: PassageFields
 ) -> tuple[Finder, Closeness, links.Link | None, Asked]:
     if mode == "search_engine":
-        find = service.web.finder(name, body.top_k or service.settings.search_engine_top_k)
+        find = await web_finder(service, name, body.top_k)
         return find, service.context.closeness, links.to_pages, asked.of_kind("search_engine_chat")
     if mode not in ("local_kb", "temp_kb"):
         raise InvalidRequest(f"mode 应为 / mode must be local_kb, temp_kb or search_engine: {mode}")

@@ -21,7 +21,8 @@ from server.api.schemas_openai import ChatCompletion, Embeddings
 from server.api.server_state import embedded
 from server.chat.context import estimate_tokens, message
 from server.chat.parts import Asked, Conversation
-from server.chat.service import Closeness, Finder
+from server.chat.service import Finder
+from server.chat.support import Closeness
 from server.db import kbs
 from server.domain import Hit
 from server.errors import InvalidRequest, NotFound, ZhikuError
@@ -99,7 +100,7 @@ async def openai_chat(body: ChatCompletion, request: Request, service: ServiceDe
     asked, find, closeness = await _question(service, body)
     service.chat.check(asked)
     parts, shown = service.chat.answer(asked, find, closeness), sources_in(service, request, asked)
-    name = body.model or service.chat.default_model
+    name = body.model or service.chat.models.default
     if body.stream:
         with_usage = bool((body.stream_options or {}).get("include_usage"))
         return openai_shapes.stream(openai_shapes.chunks(parts, shown, name, with_usage=with_usage))
@@ -163,7 +164,7 @@ async def chat_completions(body: ChatCompletion, request: Request, service: Serv
         asked = asked.with_query(f"{asked.query}\n\n{names[0]}: {output}").of_kind("llm_chat")
         names = []
     parts = service.agent.answer(asked, names) if names else service.chat.answer(asked)
-    model = asked.model_name or service.chat.default_model
+    model = asked.model_name or service.chat.models.default
     found = shapes.docs_first(parts, sources_in(service, request, asked), model, agent=True)
     if body.stream:
         return events.stream(found)

@@ -45,6 +45,13 @@ _CHARACTERS_A_TOKEN = 2
 """OpenAI counts chunks in tokens, we count characters; between Chinese (1) and English (4)."""
 
 
+def _page(items: Sequence[dict[str, Any]], *, limit: int, after: str | None, order: str) -> dict[str, Any]:
+    """One page of items that are at hand."""
+    known = {item["id"]: item for item in items}
+    page = page_json(known, limit=limit, after=after, order=order)
+    return {**page, "data": [known[key] for key in page["data"]]}
+
+
 def _seconds(moment: datetime) -> int:
     return calendar.timegm(moment.timetuple())
 
@@ -84,9 +91,8 @@ async def openai_list_files(
 ) -> dict[str, Any]:
     """The files that were uploaded here."""
     found = await service.gates.run(LIBRARY, service.vector_stores.list_uploaded)
-    shown = [_file(file) for file in found]
-    chosen = [item for item in shown if purpose in (None, item["purpose"])]
-    return page_json(chosen, limit=limit, after=after, order=order)
+    shown = [item for item in map(_file, found) if purpose in (None, item["purpose"])]
+    return _page(shown, limit=limit, after=after, order=order)
 
 
 @router.get("/files/{file_id}", operation_id="openai_get_file")
@@ -144,7 +150,8 @@ def _store(kb: KnowledgeBase, members: Sequence[StoredFile]) -> dict[str, Any]:
 
 
 def _shown(service: Service, kb_service: KBService) -> dict[str, Any]:
-    return _store(kb_service.kb(), service.vector_stores.members(kb_service))
+    kb = kb_service.kb()
+    return _store(kb, service.vector_stores.members(kb))
 
 
 async def _open(service: Service, store_id: str) -> KBService:
@@ -192,11 +199,13 @@ async def openai_list_vector_stores(
 ) -> dict[str, Any]:
     """All knowledge bases, as vector stores."""
 
-    def load() -> list[dict[str, Any]]:
-        opened = [service.vector_stores.open(kb.uid) for kb in service.vector_stores.list_stores()]
-        return [_shown(service, one) for one in opened]
+    def load() -> dict[str, Any]:
+        stores = {f"vs_{kb.uid}": kb for kb in service.vector_stores.list_stores()}
+        page = page_json(stores, limit=limit, after=after, order=order)
+        shown = [_store(stores[key], service.vector_stores.members(stores[key])) for key in page["data"]]
+        return {**page, "data": shown}
 
-    return page_json(await service.gates.run_free(load), limit=limit, after=after, order=order)
+    return await service.gates.run_free(load)
 
 
 @router.get("/vector_stores/{store_id}", operation_id="openai_get_vector_store")
@@ -242,7 +251,7 @@ async def openai_search_vector_store(store_id: str, body: VectorStoreSearch, ser
 
     def used() -> dict[str, StoredFile]:
         service.vector_stores.renew(opened)
-        return {file.name: file for file in service.vector_stores.members(opened)}
+        return {file.name: file for file in service.vector_stores.members(opened.kb())}
 
     known = await service.gates.run(opened.kb_name, used)
     data = [_result(hit, known.get(hit.file_name)) for hit in list(hits.values())[: body.max_num_results]]
@@ -299,9 +308,9 @@ async def openai_list_vector_store_files(
 ) -> dict[str, Any]:
     """The files of a vector store."""
     opened = await _open(service, store_id)
-    found = await service.gates.run(opened.kb_name, lambda: service.vector_stores.members(opened))
+    found = await service.gates.run(opened.kb_name, lambda: service.vector_stores.members(opened.kb()))
     shown = [_member(file, store_id) for file in found if status in (None, _status(file))]
-    return page_json(shown, limit=limit, after=after, order=order)
+    return _page(shown, limit=limit, after=after, order=order)
 
 
 @router.get("/vector_stores/{store_id}/files/{file_id}", operation_id="openai_get_vector_store_file")
@@ -408,4 +417,4 @@ async def openai_list_file_batch(
     """The files of a batch."""
     opened, uid = await _open(service, store_id), uid_of(batch_id, "vsfb_")
     members, _ = await service.gates.run(opened.kb_name, lambda: service.vector_stores.batch(opened, uid))
-    return page_json([_member(file, store_id) for file in members], limit=limit, after=after, order=order)
+    return _page([_member(file, store_id) for file in members], limit=limit, after=after, order=order)

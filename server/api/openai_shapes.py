@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -169,18 +169,21 @@ def embeddings_json(vectors: Sequence[Sequence[float]], model: str, encoding: st
     return {"object": "list", "model": model, "data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
 
 
-def page_json(items: Sequence[dict[str, Any]], *, limit: int, after: str | None, order: str) -> dict[str, Any]:
-    """One page of a list whose items are in the order of their making."""
-    ordered = list(items) if order == "asc" else list(reversed(items))
-    ids = [item["id"] for item in ordered]
+def page_json(known: Iterable[str], *, limit: int, after: str | None, order: str) -> dict[str, Any]:
+    """One page of a list, its `data` still ids, out of all ids in the order of their making.
+
+    Raises:
+        NotFound: `after` is none of them.
+    """
+    ids = list(known) if order == "asc" else list(known)[::-1]
     if after is not None and after not in ids:
         raise NotFound(f"没有 / there is no {after[:60]}: after")
     begin = ids.index(after) + 1 if after is not None else 0
-    shown = ordered[begin : begin + limit]
+    shown = ids[begin : begin + limit]
     return {
         "object": "list",
         "data": shown,
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
-        "has_more": begin + limit < len(ordered),
+        "first_id": shown[0] if shown else None,
+        "last_id": shown[-1] if shown else None,
+        "has_more": begin + limit < len(ids),
     }

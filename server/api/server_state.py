@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
@@ -122,7 +123,7 @@ async def server_configs(service: ServiceDep) -> dict[str, Any]:
         "ZH_TITLE_ENHANCE": settings.zh_title_enhance,
         "text_splitter_dict": {name: {"source": "", "tokenizer_name_or_path": ""} for name in SPLITTERS},
         "TEXT_SPLITTER_NAME": settings.text_splitter,
-        "LLM_MODELS": service.chat.models.names or [EXTRACTIVE],
+        "LLM_MODELS": service.chat.models.names or [service.chat.models.default],
         "EMBEDDING_MODEL": settings.default_embed_model,
         "HISTORY_LEN": settings.history_len,
         "TEMPERATURE": settings.temperature,
@@ -136,7 +137,7 @@ async def server_configs(service: ServiceDep) -> dict[str, Any]:
 @router.post("/server/list_search_engines", operation_id="list_search_engines", tags=["Server State"])
 async def list_search_engines(service: ServiceDep) -> BaseResponse:
     """Names of the search engines that there are."""
-    return BaseResponse(data=service.web.names)
+    return BaseResponse(data=await service.gates.run_free(lambda: service.web.names))
 
 
 @router.post("/server/get_prompt_template", operation_id="get_prompt_template", tags=["Server State"])
@@ -170,7 +171,7 @@ async def completion(body: Completion, service: ServiceDep) -> Response:
                         if body.stream:
                             yield {"data": part.text}
         except shapes.Failure as failure:
-            yield {"data": f'{{"code": {failure.code}, "msg": "{failure.message}"}}'}
+            yield {"data": json.dumps({"code": failure.code, "msg": failure.message}, ensure_ascii=False)}
             return
         if not body.stream:
             yield {"data": "".join(said)}
@@ -196,8 +197,7 @@ async def embedded(service: Service, texts: list[str], name: str | None, *, quer
         model = service.context.embeddings.get(chosen)
         if query:
             return [model.embed_query(text).tolist() for text in texts]
-        size = model.batch_size
-        found = np.concatenate([model.embed_passages(texts[at : at + size]) for at in range(0, len(texts), size)])
+        found = model.embed_many(texts)
         if not np.isfinite(found).all():
             raise EmbeddingError("有文本无法向量化 / some of the texts cannot be embedded")
         return list(found.tolist())

@@ -54,15 +54,17 @@ class Agent:
         """
         yield Begun(uuid.uuid4().hex, asked.query)
         code = "zh" if language(asked.query) == "zh" else "en"
-        name = asked.model_name or self._chat.default_model
+        name = asked.model_name or self._chat.models.default
         if name == EXTRACTIVE:
-            yield Said(extractive.NO_MODEL[code])
-            yield Done(extractive.NO_MODEL[code])
+            excuse = extractive.no_model(asked.query)
+            yield Said(excuse)
+            yield Done(excuse)
             return
         model, chosen = self._chat.models.get(name), await self.toolbox.chosen(tools)
         run = _Run(model)
         try:
-            async with aclosing(pumped(self._steps(asked, model, code, chosen))) as steps:
+            loop = await asyncio.to_thread(self._steps, asked, model, code, chosen)  # it imports and builds a lot
+            async with aclosing(pumped(loop)) as steps:
                 async for mode, data in steps:
                     for part in run.parts(mode, data):
                         yield part

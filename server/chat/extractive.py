@@ -10,17 +10,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import log
 from pathlib import PurePosixPath
 
 from server.chat.answerability import is_doubtful
+from server.chat.support import Closeness
 from server.domain import Hit
 from server.retrieval.analysis import language, query_terms, terms
 
-Closeness = Callable[[str, Sequence[str]], Sequence[float]]
 """How near each of the sentences is to the question in meaning: cosines, so a higher number is nearer."""
 
 NOTICE = {
@@ -153,6 +153,11 @@ class _Piece:
     code: bool
     header: str
     block: int
+
+
+def no_model(question: str) -> str:
+    """What is said, in the question's language, where only a language model could answer."""
+    return NO_MODEL["zh" if language(question) == "zh" else "en"]
 
 
 def answer(question: str, hits: Sequence[Hit], *, closeness: Closeness | None = None) -> Iterator[str]:

@@ -22,8 +22,9 @@ class Conversation:
 class Asked:
     """A question, and how it is to be answered.
 
-    `kind` names the family of prompts. With `may_be_cut` an answer that the model had to cut is no error; `options` go
-    to the model's provider as they are. Explicit `history` counts before that of the `conversation`.
+    `kind` names the family of prompts. Explicit `history` counts before that of the `conversation`. Unless `cited`
+    nobody looks at the citations, and they are not checked. With `may_be_cut` an answer that the model had to cut is no
+    error; `options` go to the model's provider as they are.
     """
 
     query: str
@@ -34,6 +35,7 @@ class Asked:
     prompt_name: str = "default"
     history: Sequence[Message] = ()
     conversation: Conversation | None = None
+    cited: bool = True
     may_be_cut: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 

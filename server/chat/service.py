@@ -12,7 +12,6 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 
 from configs import Settings
 from configs.settings import EXTRACTIVE
@@ -22,8 +21,9 @@ from server.chat.context import context_of, conversation, estimate_tokens, fence
 from server.chat.history import History
 from server.chat.parts import Asked, Begun, Citation, Done, Part, Said, Thought
 from server.chat.prompts import Prompts
+from server.chat.support import Closeness
 from server.domain import Hit
-from server.errors import InvalidRequest, LLMError
+from server.errors import EmbeddingError, InvalidRequest, LLMError
 from server.models.chat import ChatModel, Message, Piece, Usage
 from server.models.chat_models import ChatModels
 from server.retrieval.analysis import language
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 Finder = Callable[[str], Awaitable[Sequence[Hit]]]
 """Finds the passages that a question is answered from."""
-Closeness = Callable[[str, Sequence[str]], Sequence[float]]
-"""How near each of some texts is to a text, across languages too."""
 
 _MARGIN = 50
 """Tokens that estimates may be wrong by."""
@@ -60,11 +58,6 @@ class ChatService:
         self._settings = settings
         self._closeness = closeness  # calibrated, to hold claims against sources in another language
 
-    @property
-    def default_model(self) -> str:
-        """Name of the model that answers when the client names none."""
-        return (self.models.names or [EXTRACTIVE])[0]
-
     def check(self, asked: Asked) -> None:
         """Refuse what cannot work before the stream begins.
 
@@ -76,15 +69,16 @@ class ChatService:
             raise InvalidRequest(
                 f"问题过长，超出模型 {model.name} 的上下文 / the question does not fit into the context of {model.name}"
             )
-        self.prompts.render(asked.kind, asked.prompt_name, "en", input="", context="", question="", history="")
+        code = language(asked.query)
+        self.prompts.render(asked.kind, asked.prompt_name, code, input="", context="", question="", history="")
 
     def quotes(self, asked: Asked) -> bool:
         """Whether the answer will be quoted from passages, without a model."""
-        return (asked.model_name or self.default_model) == EXTRACTIVE
+        return (asked.model_name or self.models.default) == EXTRACTIVE
 
     def _model(self, asked: Asked) -> ChatModel | None:
         """The model that is to answer; None for the one that quotes."""
-        name = asked.model_name or self.default_model
+        name = asked.model_name or self.models.default
         return None if name == EXTRACTIVE else self.models.get(name)
 
     async def answer(
@@ -113,7 +107,7 @@ class ChatService:
                     if done is None:
                         yield part
             if done is not None:
-                done = await self._with_citations(done, sources)
+                done = await self._with_citations(asked, done, sources)
                 await asyncio.wrap_future(self.history.end(message_id, asked, done.text, done))
                 yield done
         finally:
@@ -172,16 +166,15 @@ class ChatService:
                 if begun or not (grounded and self._settings.extractive_fallback):
                     raise
                 log.warning("answering by quotation, the model failed: %s", error.message)
-        pieces = await asyncio.to_thread(self._quoted, asked, sources, closeness) if grounded else self._excuse(asked)
+        pieces = [extractive.no_model(asked.query)]
+        if grounded:
+            pieces = await asyncio.to_thread(self._quoted, asked, sources, closeness)
         for piece in pieces:
             yield Said(piece)
         yield Done("".join(pieces))
 
     def _quoted(self, asked: Asked, sources: Sequence[Hit], closeness: Closeness | None) -> list[str]:
         return list(extractive.answer(asked.query, sources, closeness=closeness))
-
-    def _excuse(self, asked: Asked) -> list[str]:
-        return [extractive.NO_MODEL["zh" if language(asked.query) == "zh" else "en"]]
 
     async def _generated(
         self, asked: Asked, model: ChatModel, earlier: Sequence[Message], sources: Sequence[Hit], *, grounded: bool
@@ -220,15 +213,19 @@ class ChatService:
 
     # ---- its citations
 
-    async def _with_citations(self, done: Done, sources: Sequence[Hit]) -> Done:
-        if not sources:
+    async def _with_citations(self, asked: Asked, done: Done, sources: Sequence[Hit]) -> Done:
+        if not (sources and asked.cited):
             return done
-        texts = [source.text for source in sources]
+        try:
+            checked = await asyncio.to_thread(self._checked, done.text, sources, self._closeness)
+        except EmbeddingError as error:  # the answer is there: claims in another language stay unverified
+            log.warning("citations are checked by words alone, the embedding model failed: %s", error.message)
+            checked = await asyncio.to_thread(self._checked, done.text, sources, None)
+        return replace(done, citations=[citation_of(one, sources[one.number - 1]) for one in checked])
+
+    def _checked(self, text: str, sources: Sequence[Hit], closeness: Closeness | None) -> list[Checked]:
         contexts = [" ".join([source.file_name, *source.headings]) for source in sources]
-        checking = partial(check, done.text, texts, contexts=contexts, closeness=self._closeness)
-        checked = await asyncio.to_thread(checking)
-        citations = [citation_of(one, sources[one.number - 1]) for one in checked]
-        return replace(done, citations=citations)
+        return check(text, [source.text for source in sources], contexts=contexts, closeness=closeness)
 
 
 def citation_of(checked: Checked, source: Hit) -> Citation:

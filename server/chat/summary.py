@@ -49,7 +49,7 @@ class Summarizer:
         Raises:
             LLMError: the model failed; ConfigurationError: there is no such model.
         """
-        name = model_name or (self._models.names or [EXTRACTIVE])[0]
+        name = model_name or self._models.default
         if name == EXTRACTIVE:
             return await asyncio.to_thread(extract, texts)
         return await self._reduced(self._models.get(name), list(texts), temperature, max_tokens)

@@ -281,9 +281,7 @@ def embed_checked(model: EmbeddingModel, generation: Generation, texts: Sequence
         EmbeddingError: the model failed.
         DimensionMismatch: its vectors have another length than those that the knowledge base holds.
     """
-    vectors = np.concatenate(
-        [model.embed_passages(texts[at : at + model.batch_size]) for at in range(0, len(texts), model.batch_size)]
-    )
+    vectors = model.embed_many(texts)
     check_dimension(generation, vectors.shape[1])
     return vectors
 

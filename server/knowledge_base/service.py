@@ -33,6 +33,7 @@ from server.ingest.pipeline import SplitOptions, check_dimension, embed_checked
 from server.knowledge_base.context import KBContext, Space
 from server.knowledge_base.hooks import StoreHooks
 from server.knowledge_base.indexes import Indexes
+from server.models.closeness import Closeness
 from server.names import kb_label
 from server.retrieval.analysis import language
 from server.retrieval.hybrid import Question, SearchType, StaleIndex, Wanted, hit_of
@@ -384,13 +385,8 @@ class KBService(StoreHooks):
     def closeness(self, query: str, texts: Sequence[str]) -> list[float]:
         """How near each of these texts is to a question, as the cosine of their vectors; nothing is stored."""
         generation = self.generation()
-        raw = self._query_vector(generation, query, required=True)
-        if raw is None or not texts:
-            return [0.0] * len(texts)
-        transform = self.indexes.transform(generation)
-        vectors = embed_checked(self.context.embeddings.get(generation.embed_model), generation, texts)
-        passages = transform.apply_passages(np.nan_to_num(vectors), [language(text) for text in texts])
-        return [float(cosine) for cosine in passages @ transform.apply_query(raw, language(query))]
+        model = self.context.embeddings.get(generation.embed_model)
+        return Closeness(lambda: model, self.indexes.transform(generation))(query, texts)
 
     def _again(self, kb: KnowledgeBase) -> KBService:
         """The same service for a knowledge base that was rebuilt with another model meanwhile."""

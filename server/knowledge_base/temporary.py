@@ -9,6 +9,7 @@ from server.db import kbs
 from server.domain import KnowledgeBase
 from server.errors import InvalidName, NotFound
 from server.knowledge_base.context import KBContext
+from server.knowledge_base.expiry import is_over
 from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.service import KBService
 
@@ -26,7 +27,6 @@ class TemporaryKBs:
 
     def create(self) -> KBService:
         """A new, empty one; its name is its id."""
-        self.sweep()
         service = KBServiceFactory.get_default(secrets.token_hex(16))
         service.create_kb(kind=KIND, expires=time.time() + self._life)
         return service
@@ -45,7 +45,7 @@ class TemporaryKBs:
         if service is None:
             raise missing
         kb = service.kb()
-        if _over(kb):
+        if is_over(kb):
             raise missing
         self._renew(kb)
         return service
@@ -55,14 +55,3 @@ class TemporaryKBs:
         if left < _RENEW * self._life:
             with self._context.db.write() as sql:
                 kbs.set_expires(sql, kb.id, time.time() + self._life)
-
-    def sweep(self) -> None:
-        """Delete those whose time is over, with everything in them."""
-        with self._context.db.read() as sql:
-            over = [kb for kb in kbs.list_all(sql, KIND) if _over(kb)]
-        for kb in over:
-            KBServiceFactory.get_service_of(kb).drop_kb()
-
-
-def _over(kb: KnowledgeBase) -> bool:
-    return kb.expires is not None and kb.expires <= time.time()

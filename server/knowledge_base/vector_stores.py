@@ -14,6 +14,7 @@ from server.domain import KnowledgeBase, StoredFile
 from server.errors import AlreadyExists, InvalidRequest, NotFound
 from server.ingest.pipeline import SplitOptions
 from server.knowledge_base.context import KBContext
+from server.knowledge_base.expiry import is_over
 from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.operations import Operations, Upload
 from server.knowledge_base.service import KBService
@@ -66,9 +67,7 @@ class VectorStores:
 
     def list_uploaded(self) -> list[StoredFile]:
         """All files that were uploaded for some use."""
-        kb = self.uploaded().kb()
-        with self._context.db.read() as sql:
-            return files.list_all(sql, kb.id)
+        return self.members(self.uploaded().kb())
 
     def file(self, uid: str) -> StoredFile:
         """An uploaded file.
@@ -116,13 +115,9 @@ class VectorStores:
         raise AlreadyExists(f"名称已被占用 / the name is taken: {wanted}")
 
     def list_stores(self) -> list[KnowledgeBase]:
-        """All knowledge bases; those whose time is over are deleted."""
+        """All knowledge bases whose time is not over."""
         with self._context.db.read() as sql:
-            found = kbs.list_all(sql)
-        over = [kb for kb in found if kb.expires is not None and kb.expires <= time.time()]
-        for kb in over:
-            KBServiceFactory.get_service_of(kb).drop_kb()
-        return [kb for kb in found if kb not in over]
+            return [kb for kb in kbs.list_all(sql) if not is_over(kb)]
 
     def open(self, uid: str) -> KBService:
         """The service of a vector store.
@@ -132,7 +127,7 @@ class VectorStores:
         """
         with self._context.db.read() as sql:
             kb = kbs.find_uid(sql, uid)
-        if kb is None or (kb.expires is not None and kb.expires <= time.time()):
+        if kb is None or is_over(kb):
             raise NotFound(f"没有向量库 / there is no vector store vs_{uid[:40]}")
         return KBServiceFactory.get_service_of(kb)
 
@@ -203,9 +198,8 @@ class VectorStores:
         """
         return self._find_file(service, uid)
 
-    def members(self, service: KBService) -> list[StoredFile]:
+    def members(self, kb: KnowledgeBase) -> list[StoredFile]:
         """All files of a knowledge base."""
-        kb = service.kb()
         with self._context.db.read() as sql:
             return files.list_all(sql, kb.id)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from configs import ChatModelSettings
+from configs.settings import EXTRACTIVE
 from server.errors import ConfigurationError
 from server.models.chat import ChatModel
 from server.models.langchain_chat import LangChainChat
@@ -25,6 +26,11 @@ class ChatModels:
     def names(self) -> list[str]:
         """The names of all models in use, the default first."""
         return [name for name in self._models if name not in self._stopped]
+
+    @property
+    def default(self) -> str:
+        """Name of the model that answers when the client names none; the one that quotes when no other is in use."""
+        return next(iter(self.names), EXTRACTIVE)
 
     @property
     def configured(self) -> list[ChatModelSettings]:

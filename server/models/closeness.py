@@ -47,7 +47,7 @@ class Closeness:
             found = {text: self._known[text] for text in texts if text in self._known}
         fresh = [text for text in dict.fromkeys(texts) if text not in found]
         if fresh:
-            found |= dict(zip(fresh, np.nan_to_num(self._model().embed_passages(fresh)), strict=True))
+            found |= dict(zip(fresh, np.nan_to_num(self._model().embed_many(fresh)), strict=True))
         with self._lock:
             for text in found:
                 self._known[text] = found[text]

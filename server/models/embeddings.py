@@ -44,6 +44,11 @@ class EmbeddingModel(ABC):
             )
         return _unit(vectors)
 
+    def embed_many(self, texts: Sequence[str]) -> FloatArray:
+        """The same for any number of texts, at least one, a batch at a time."""
+        size = self.batch_size
+        return np.concatenate([self.embed_passages(texts[at : at + size]) for at in range(0, len(texts), size)])
+
     def embed_query(self, text: str) -> FloatArray:
         """Unit vector of a question, shape (d,).
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ class LangChainChat(ChatModel):
     ) -> AsyncGenerator[Token]:
         """Parts of the reply."""
         limit = max_tokens or self.settings.max_output_tokens
-        model = self.langchain().bind(temperature=temperature, max_tokens=limit, **options)
+        made = await asyncio.to_thread(self.langchain)  # the provider's package takes long to import
+        model = made.bind(temperature=temperature, max_tokens=limit, **options)
         turns: list[Any] = [(message.role, message.content) for message in messages]
         try:
             async for chunk in model.astream(turns):

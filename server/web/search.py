@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from server.web.base import WebResult
     from server.web.engines import SearchEngines
 
-Finder = Callable[[str], Awaitable[Sequence[Hit]]]
-
 
 class WebSearch:
     """The search engines, as chats and agents use them; made when first asked, their client being slow to import."""
@@ -37,7 +35,7 @@ class WebSearch:
         """Whether an engine has what it needs."""
         return name in self._engines.usable
 
-    def finder(self, engine_name: str, top_k: int) -> Finder:
+    def finder(self, engine_name: str, top_k: int) -> Callable[[str], Awaitable[Sequence[Hit]]]:
         """Finds pages with an engine.
 
         Raises:

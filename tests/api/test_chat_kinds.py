@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from server.app import create_app
+from server.errors import EmbeddingError
 from server.models.fake_llm import FakeLLM, Reply
 from tests.conftest import Api, ThreadServer, fake_settings, llm_model
 
@@ -50,6 +51,20 @@ def test_citations_tell_whether_their_source_says_so(kb: Api, llm: FakeLLM) -> N
     assert true["url"].startswith("http://testserver/knowledge_base/view_doc?")
     plain = kb.events("/chat/knowledge_base_chat", query="tide table", **ASK)[0]
     assert plain.keys() == {"answer", "docs"}
+
+
+def test_claims_in_another_language_stay_unverified_when_the_embedding_model_fails(
+    kb: Api, llm: FakeLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> list[float]:
+        raise EmbeddingError("down")
+
+    service = kb.http.app.state.service.chat
+    monkeypatch.setattr(service, "_closeness", broken)
+    llm.script.append(Reply(["潮汐表在北办公室 [1]。"]))
+    event = kb.events("/chat/knowledge_base_chat", query="tide table", details=True, **ASK)[0]
+    assert event["answer"] == "潮汐表在北办公室 [1]。"
+    assert [citation["verified"] for citation in event["citations"]] == [False]
 
 
 def test_links_follow_a_proxy_that_is_trusted(tmp_path: Path, llm: FakeLLM) -> None:
@@ -127,7 +142,7 @@ def test_without_a_model_a_rule_finds_what_a_follow_up_is_about(api: Api) -> Non
 # ---- conversations and feedback
 
 
-def test_a_conversation_is_kept_listed_and_deleted(kb: Api, llm: FakeLLM) -> None:
+def test_a_conversation_is_kept_listed_and_deleted(kb: Api, llm: FakeLLM, tmp_path: Path) -> None:
     llm.default = Reply(["answer one"])
     first = kb.events("/chat/chat", query="question one", conversation_id="c1")[0]
     kb.events("/chat/knowledge_base_chat", query="question two", conversation_id="c1", history_len=5, **ASK)
@@ -143,6 +158,7 @@ def test_a_conversation_is_kept_listed_and_deleted(kb: Api, llm: FakeLLM) -> Non
     assert (messages[0]["feedback_score"], messages[0]["feedback_reason"]) == (80, "好")
     assert kb.http.delete("/conversations", params={"conversation_id": "c1"}).json()["code"] == 200
     assert kb.http.get("/conversations").json() == []
+    assert b"question one" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert kb.http.delete("/conversations", params={"conversation_id": "c1"}).json()["code"] == 404
 
 

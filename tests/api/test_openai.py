@@ -254,7 +254,7 @@ def test_a_vector_store_ends_with_its_time(client: openai.OpenAI, monkeypatch: p
     store = client.vector_stores.create(name="x", expires_after={"anchor": "last_active_at", "days": 1})
     assert store.expires_at is not None
     now = time.time()
-    monkeypatch.setattr("server.knowledge_base.vector_stores.time.time", lambda: now + 2 * 86400)
+    monkeypatch.setattr("server.knowledge_base.expiry.time.time", lambda: now + 2 * 86400)
     with pytest.raises(openai.NotFoundError):
         client.vector_stores.retrieve(store.id)
     assert list(client.vector_stores.list()) == []

@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from server.app import create_app
+from server.knowledge_base.expiry import drop_expired
 from server.models.fake_llm import FakeLLM, Reply
 from tests.conftest import Api, fake_settings
 
@@ -111,10 +112,10 @@ def test_they_survive_a_restart_and_end_with_their_time(tmp_path: Path, monkeypa
     with TestClient(create_app(settings)) as client:
         assert "77" in docs(Api(client), temp_id)
         now = time.time()
-        monkeypatch.setattr("server.knowledge_base.temporary.time.time", lambda: now + 3601)
+        monkeypatch.setattr("server.knowledge_base.expiry.time.time", lambda: now + 3601)
         response = client.post("/chat/file_chat", json={"query": "x", "knowledge_id": temp_id})
         assert response.json()["code"] == 404
-        upload(Api(client), {"new.txt": "another"})  # makes room first
+        assert drop_expired(client.app.state.service.context) == 1  # type: ignore[attr-defined]
     left = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"temp body 77" not in left
 
