@@ -67,17 +67,6 @@ class FileStore:
             part.unlink(missing_ok=True)
         return StoredBytes(storage, digest.hexdigest(), size)
 
-    def read(self, kb_id: int, storage: str | None) -> bytes:
-        """The bytes of a blob.
-
-        Raises:
-            NotFound: there is no such blob.
-        """
-        try:
-            return self.path(kb_id, storage or "").read_bytes()
-        except OSError:
-            raise NotFound("文件内容不在服务器上 / the file's bytes are not on the server") from None
-
     def remove(self, kb_id: int, storage: str | None) -> None:
         """Delete a blob; nothing happens when it is gone already."""
         if storage:

@@ -191,17 +191,16 @@ def test_keys_come_from_the_environment_and_are_not_shown(monkeypatch: pytest.Mo
 def test_bytes_are_stored_whole_or_not_at_all(tmp_path: Path) -> None:
     store = FileStore(tmp_path, max_bytes=10)
     stored = store.put(1, io.BytesIO(b"12345"))
-    assert store.read(1, stored.storage) == b"12345"
+    assert store.path(1, stored.storage).read_bytes() == b"12345"
     assert stored.size == 5
     with pytest.raises(InvalidRequest):
         store.put(1, io.BytesIO(b"x" * 11))
     assert [path.name for path in (tmp_path / "1").iterdir()] == [stored.storage]
     for bad in ("../1", "", "a/b"):
         with pytest.raises(NotFound):
-            store.read(1, bad)
+            store.path(1, bad)
     store.remove(1, stored.storage)
-    with pytest.raises(NotFound):
-        store.read(1, stored.storage)
+    assert not store.path(1, stored.storage).exists()
 
 
 def test_the_tables_are_those_of_the_code(tmp_path: Path) -> None:

@@ -145,6 +145,7 @@ class KBContext:
 
     def close(self) -> None:
         """Save the indexes and close what is open."""
+        self.pipeline.sandbox.close()
         self.vector_pool.clear()
         self.keyword_pool.clear()
         self.embeddings.close()
