@@ -63,7 +63,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with Runtime.open(chosen) as runtime:
+        async with Runtime.open(app.state.settings) as runtime:
             app.state.service = runtime.service
             yield
 
@@ -74,6 +74,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
         strict_content_type=False,  # old clients and `curl --data` send JSON without saying so
     )
+    app.state.settings = chosen
     for part in ROUTES:
         app.include_router(part.router)
     if chosen.cors_origins:

@@ -21,6 +21,7 @@ import httpx
 import pytest
 import uvicorn
 import yaml
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from configs import ChatModelSettings, EmbeddingModelSettings, Settings
@@ -74,6 +75,30 @@ def fake_settings(data_dir: Path, **changes: Any) -> Settings:
         **changes,
     }
     return Settings(**values)
+
+
+_FREE: list[FastAPI] = []
+_LENT: list[FastAPI] = []
+
+
+def app_of(settings: Settings) -> FastAPI:
+    """The application with these settings, until the test ends.
+
+    A new one spends half a second on its first request, so tests get one that an earlier test has used.
+    """
+    if settings.cors_origins:
+        return create_app(settings)
+    app = _FREE.pop() if _FREE else create_app(settings)
+    app.state.settings = settings
+    _LENT.append(app)
+    return app
+
+
+@pytest.fixture(autouse=True)
+def _apps_come_back() -> Iterator[None]:
+    yield
+    _FREE.extend(_LENT)
+    _LENT.clear()
 
 
 class Api:
@@ -152,7 +177,7 @@ def settings(settings_dir: Path) -> Settings:
 
 @pytest.fixture
 def api(settings: Settings) -> Iterator[Api]:
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         yield Api(client)
 
 
@@ -197,7 +222,7 @@ def llm_model(fake: FakeLLM, **changes: Any) -> ChatModelSettings:
 @pytest.fixture
 def llm_api(tmp_path: Path, llm: FakeLLM) -> Iterator[Api]:
     settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm)])
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         yield Api(client)
 
 

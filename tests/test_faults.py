@@ -16,12 +16,11 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from configs import EmbeddingModelSettings
-from server.app import create_app
 from server.errors import ConfigurationError, InvalidRequest
 from server.filestore import FileStore
 from server.models.fake_llm import FakeLLM, Reply
 from server.runtime import check
-from tests.conftest import Api, ServerProcess, fake_settings, llm_model, parse_events
+from tests.conftest import Api, ServerProcess, app_of, fake_settings, llm_model, parse_events
 
 SLOW = [EmbeddingModelSettings(name="fake", provider="fake", options={"dimension": 4, "delay": 0.05})]
 LONG = "\n\n".join(f"line {n}" for n in range(200))
@@ -29,7 +28,7 @@ LONG = "\n\n".join(f"line {n}" for n in range(200))
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[Api]:
-    with TestClient(create_app(fake_settings(tmp_path, embedding_models=SLOW))) as client:
+    with TestClient(app_of(fake_settings(tmp_path, embedding_models=SLOW))) as client:
         yield Api(client)
 
 
@@ -217,7 +216,7 @@ def test_a_book_as_a_question(api: Api) -> None:
 
 def test_a_question_beyond_the_context_is_refused(tmp_path: Path, llm: FakeLLM) -> None:
     settings = fake_settings(tmp_path, llm_models=[llm_model(llm, context_size=2000)])
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         api = Api(client)
         api.create("kb")
         answer = api.post("/chat/knowledge_base_chat", knowledge_base_name="kb", query="长" * 3000)

@@ -24,7 +24,7 @@ from server.knowledge_base.cache import CachePool, ReadWriteLock
 from server.models.embeddings import EmbeddingModels
 from server.models.fake import FakeEmbedding
 from server.models.pool import LocalEmbedding
-from tests.conftest import Api, fake_settings
+from tests.conftest import Api, app_of, fake_settings
 
 
 def test_a_pool_loads_once_and_evicts_the_least_used() -> None:
@@ -239,11 +239,10 @@ def test_jobs_can_be_seen_cancelled_and_retried(tmp_path: Path) -> None:
     from fastapi.testclient import TestClient
 
     from configs import EmbeddingModelSettings
-    from server.app import create_app
     from tests.conftest import parse_events
 
     slow = [EmbeddingModelSettings(name="fake", provider="fake", options={"dimension": 4, "delay": 0.05})]
-    with TestClient(create_app(fake_settings(tmp_path, embedding_models=slow))) as client:
+    with TestClient(app_of(fake_settings(tmp_path, embedding_models=slow))) as client:
         api = Api(client)
         api.create("kb")
         text = "\n\n".join(f"line {n}" for n in range(300))

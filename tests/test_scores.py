@@ -10,8 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from configs import EmbeddingModelSettings
-from server.app import create_app
-from tests.conftest import Api, fake_settings
+from tests.conftest import Api, app_of, fake_settings
 
 VECTORS = {
     "amber lantern": [1.0, 0.0, 0.0],
@@ -30,9 +29,7 @@ def known(name: str, **options: object) -> EmbeddingModelSettings:
 @pytest.fixture
 def scored(tmp_path: Path) -> Iterator[Api]:
     models = [known("known"), EmbeddingModelSettings(name="wide", provider="fake", options={"dimension": 5})]
-    with TestClient(
-        create_app(fake_settings(tmp_path, embedding_models=models, default_embed_model="known"))
-    ) as client:
+    with TestClient(app_of(fake_settings(tmp_path, embedding_models=models, default_embed_model="known"))) as client:
         api = Api(client)
         api.create("kb")
         files = {f"s{n}.txt": text for n, text in enumerate(list(VECTORS)[:4])}
@@ -112,7 +109,7 @@ def test_a_question_without_a_vector_is_an_error_with_words(scored: Api) -> None
 def test_a_model_that_changed_its_length_is_named_with_the_remedy(tmp_path: Path) -> None:
     def service(dimension: int) -> TestClient:
         models = [EmbeddingModelSettings(name="m", provider="fake", options={"dimension": dimension})]
-        return TestClient(create_app(fake_settings(tmp_path, embedding_models=models, default_embed_model="m")))
+        return TestClient(app_of(fake_settings(tmp_path, embedding_models=models, default_embed_model="m")))
 
     with service(8) as client:
         api = Api(client)
@@ -131,7 +128,7 @@ def test_a_model_that_changed_its_length_is_named_with_the_remedy(tmp_path: Path
 
 def test_a_knowledge_base_keeps_its_model_when_the_default_changes(tmp_path: Path) -> None:
     for default in ("fake8", "fake"):
-        with TestClient(create_app(fake_settings(tmp_path, default_embed_model=default))) as client:
+        with TestClient(app_of(fake_settings(tmp_path, default_embed_model=default))) as client:
             api = Api(client)
             if default == "fake8":
                 api.create("kb")

@@ -25,6 +25,11 @@ _LONGEST_QUERY = 400
 LONGEST_TEXT = 4000
 _MOST_RESULTS = 50
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|</?[A-Za-z!][^<>]*>", re.DOTALL | re.IGNORECASE)
+# What engines put around the words they found, and escape once more than they should.
+_ESCAPED_TAG = re.compile(
+    r"<(script|style)\b.*?</\1\s*>|</?(?:a|b|br|div|em|font|i|img|mark|p|script|span|strong|style|u)\b[^<>]*>",
+    re.DOTALL | re.IGNORECASE,
+)
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\ufeff]+")
 
 
@@ -109,8 +114,8 @@ class SearchEngine(ABC):
 
 
 def plain_text(text: str) -> str:
-    """Text without tags, entities, control characters and runs of white space."""
-    bare = _TAG.sub(" ", html.unescape(_TAG.sub(" ", text)))
+    """Text without tags, entities, control characters and runs of white space; `&lt;noon&gt;` is what it shows."""
+    bare = _ESCAPED_TAG.sub(" ", html.unescape(_TAG.sub(" ", text)))
     return _BLANK.sub(" ", bare).strip()[:LONGEST_TEXT]
 
 

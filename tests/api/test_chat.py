@@ -10,9 +10,8 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
 from server.models.fake_llm import FakeLLM, Reply
-from tests.conftest import Api, ServerProcess, ThreadServer, fake_settings, llm_model, parse_events
+from tests.conftest import Api, ServerProcess, ThreadServer, app_of, fake_settings, llm_model, parse_events
 
 EN = "The harbour master keeps the tide table in the north office."
 ZH = "泵房压力表每周校准一次，由值守人负责。"
@@ -61,7 +60,7 @@ def test_without_streaming_there_is_one_event(kb: Api, llm: FakeLLM) -> None:
 
 def test_the_link_follows_the_configured_address(tmp_path: Path, llm: FakeLLM) -> None:
     settings = fake_settings(tmp_path, llm_models=[llm_model(llm)], public_url="https://kb.example.org/zhiku/")
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         api = Api(client)
         api.create("kb")
         api.upload("kb", {"tide.txt": EN})
@@ -129,7 +128,7 @@ def test_a_rate_limit_is_waited_out_as_the_server_says(kb: Api, llm: FakeLLM) ->
 
 def test_a_rate_limit_without_end_is_reported(tmp_path: Path, llm: FakeLLM) -> None:
     settings = fake_settings(tmp_path, llm_models=[llm_model(llm, max_retries=1)])
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         api = Api(client)
         api.create("kb")
         api.upload("kb", {"tide.txt": EN})
@@ -177,7 +176,7 @@ def test_without_hits_the_client_is_told_and_the_prompt_holds_no_sources(kb: Api
 def test_long_histories_fit_the_budget_and_roles_alternate(tmp_path: Path, llm: FakeLLM) -> None:
     settings = fake_settings(tmp_path, llm_models=[llm_model(llm, context_size=4000, max_output_tokens=500)])
     turns = [{"role": role, "content": f"{n} " + "字" * 250} for n in range(60) for role in ("user", "assistant")]
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         api = Api(client)
         api.create("kb")
         api.upload("kb", {"tide.txt": EN})
@@ -223,7 +222,7 @@ def test_a_chat_is_stored_and_remembered(llm_api: Api, llm: FakeLLM) -> None:
 
 def test_the_model_is_stopped_when_the_client_leaves(tmp_path: Path, llm: FakeLLM) -> None:
     settings = fake_settings(tmp_path, llm_models=[llm_model(llm)])
-    with ThreadServer(create_app(settings)) as server:
+    with ThreadServer(app_of(settings)) as server:
         api = Api(httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=90))
         api.create("kb")
         api.upload("kb", {"tide.txt": EN})
@@ -244,7 +243,7 @@ def test_the_model_is_stopped_when_the_client_leaves(tmp_path: Path, llm: FakeLL
 
 def test_each_event_is_a_chunk_of_its_own(tmp_path: Path, llm: FakeLLM) -> None:
     settings = fake_settings(tmp_path, llm_models=[llm_model(llm)])
-    with ThreadServer(create_app(settings)) as server:
+    with ThreadServer(app_of(settings)) as server:
         api = Api(httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=90))
         api.create("kb")
         api.upload("kb", {"tide.txt": EN})
@@ -271,7 +270,7 @@ def test_with_no_model_the_answer_is_quoted_and_says_so(api: Api) -> None:
 @pytest.fixture
 def outage(tmp_path: Path, llm: FakeLLM) -> Iterator[Api]:
     settings = fake_settings(tmp_path, llm_models=[llm_model(llm, max_retries=0)], extractive_fallback=True)
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         yield Api(client)
 
 

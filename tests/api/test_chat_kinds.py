@@ -10,10 +10,9 @@ import openai
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
 from server.errors import EmbeddingError
 from server.models.fake_llm import FakeLLM, Reply
-from tests.conftest import Api, ThreadServer, fake_settings, llm_model
+from tests.conftest import Api, ThreadServer, app_of, fake_settings, llm_model
 
 EN = "The harbour master keeps the tide table in the north office."
 ZH = "泵房压力表每周校准一次，由值守人负责。"
@@ -188,7 +187,7 @@ def test_an_operators_files_and_settings_win(tmp_path: Path, llm: FakeLLM, monke
     own = {"llm_chat": {"default": "Own: {{ input }}"}}
     settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm)], prompt_templates=own)
     llm.default = Reply(["ok"])
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         api = Api(client)
         api.events("/chat/chat", query="{{ 7*7 }}", prompt_name="pirate")
         assert llm.prompts[-1][-1]["content"] == "Arr: {{ 7*7 }}"
@@ -237,7 +236,7 @@ def test_kb_chat_reports_what_is_missing_and_what_fails(kb: Api, llm: FakeLLM) -
 
 
 def test_an_openai_client_with_a_knowledge_base_as_its_address(tmp_path: Path, llm: FakeLLM) -> None:
-    app = create_app(fake_settings(tmp_path / "data", llm_models=[llm_model(llm)]))
+    app = app_of(fake_settings(tmp_path / "data", llm_models=[llm_model(llm)]))
     llm.default = Reply(["north ", "office"])
     with ThreadServer(app) as server:
         import httpx

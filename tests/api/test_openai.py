@@ -11,9 +11,8 @@ import httpx
 import openai
 import pytest
 
-from server.app import create_app
 from server.models.fake_llm import FakeLLM, Reply
-from tests.conftest import Api, ThreadServer, fake_settings, llm_model
+from tests.conftest import Api, ThreadServer, app_of, fake_settings, llm_model
 
 EN = "The harbour master keeps the tide table in the north office."
 ZH = "泵房压力表每周校准一次，由值守人负责。"
@@ -21,7 +20,7 @@ ZH = "泵房压力表每周校准一次，由值守人负责。"
 
 @pytest.fixture
 def url(tmp_path: Path, llm: FakeLLM) -> Iterator[str]:
-    app = create_app(fake_settings(tmp_path / "data", llm_models=[llm_model(llm)]))
+    app = app_of(fake_settings(tmp_path / "data", llm_models=[llm_model(llm)]))
     with ThreadServer(app) as server:
         yield f"http://127.0.0.1:{server.port}"
 

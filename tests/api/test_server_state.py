@@ -9,9 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from configs import ChatModelSettings
-from server.app import create_app
 from server.models.fake_llm import FakeLLM, Reply
-from tests.conftest import Api, fake_settings, free_port, llm_model
+from tests.conftest import Api, app_of, fake_settings, free_port, llm_model
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def two(tmp_path: Path, llm: FakeLLM, monkeypatch: pytest.MonkeyPatch) -> Iterat
     dead = ChatModelSettings(name="dead", base_url=f"http://127.0.0.1:{free_port()}/v1", max_retries=0,
                              api_key_env="SECRET_KEY_OF_MINE", options={"api_secret": "hush"})  # fmt: skip
     settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm), dead])
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         yield Api(client)
 
 

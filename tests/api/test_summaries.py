@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
 from server.chat.context import estimate_tokens
 from server.chat.summary import extract, packed
 from server.models.fake_llm import FakeLLM, Reply
-from tests.conftest import Api, fake_settings, llm_model
+from tests.conftest import Api, app_of, fake_settings, llm_model
 
 BASE = "/knowledge_base/kb_summary_api"
 LONG = "\n\n".join(f"Section {n}: pump number {n} is checked every {n} days by crew {n}." for n in range(1, 40))
@@ -28,7 +27,7 @@ def summaries(api: Api, query: str) -> list[dict[str, Any]]:
 def test_a_file_is_summarised_part_by_part(tmp_path: Path, llm: FakeLLM) -> None:
     settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm, context_size=1200, max_output_tokens=200)])
     llm.default = Reply(["pumps are checked"])
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         api = Api(client)
         api.create("kb")
         api.upload("kb", {"pumps.txt": LONG})

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
 from server.knowledge_base.expiry import drop_expired
 from server.models.fake_llm import FakeLLM, Reply
-from tests.conftest import Api, fake_settings
+from tests.conftest import Api, app_of, fake_settings
 
 
 def upload(api: Api, files: dict[str, str | bytes], **form: str) -> dict[str, Any]:
@@ -107,9 +106,9 @@ def test_hits_can_be_searched_without_a_chat(api: Api) -> None:
 
 def test_they_survive_a_restart_and_end_with_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = fake_settings(tmp_path, temp_kb_hours=1)
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         temp_id = upload(Api(client), {"t.txt": "temp body 77"})["data"]["id"]
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         assert "77" in docs(Api(client), temp_id)
         now = time.time()
         monkeypatch.setattr("server.knowledge_base.expiry.time.time", lambda: now + 3601)

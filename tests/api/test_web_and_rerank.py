@@ -11,9 +11,8 @@ from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 
 from configs import RerankerSettings, SearchEngineSettings
-from server.app import create_app
 from server.models.fake_llm import FakeLLM, Reply
-from tests.conftest import Api, ThreadServer, fake_settings, llm_model
+from tests.conftest import Api, ThreadServer, app_of, fake_settings, llm_model
 
 RESULTS = [
     {"title": "Tide <b>tables</b>", "url": "https://a.example/tides", "content": "High water is at &lt;noon&gt;."},
@@ -43,7 +42,7 @@ def web(tmp_path: Path, llm: FakeLLM, engine: int) -> Iterator[Api]:
         default_search_engine="searxng",
         agent_web_search=True,
     )
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         yield Api(client)
 
 
@@ -85,7 +84,7 @@ def test_refusals_have_the_contracts_words(api: Api, monkeypatch: pytest.MonkeyP
 
 def test_an_engine_inside_that_nobody_allowed_is_not_asked(tmp_path: Path, engine: int) -> None:
     inside = SearchEngineSettings(duckduckgo_url=f"http://127.0.0.1:{engine}/search?q=x")
-    with TestClient(create_app(fake_settings(tmp_path, search_engines=inside))) as client:
+    with TestClient(app_of(fake_settings(tmp_path, search_engines=inside))) as client:
         events = Api(client).events("/chat/search_engine_chat", query="x", search_engine_name="duckduckgo")
     assert events[-1]["code"] == 422
     assert "127.0.0.1" in events[-1]["msg"]
@@ -109,7 +108,7 @@ def reranked(tmp_path: Path) -> Iterator[tuple[Api, dict[str, Any]]]:
 
     with ThreadServer(app) as server:
         reranker = RerankerSettings(provider="http", base_url=f"http://127.0.0.1:{server.port}", max_retries=0)
-        with TestClient(create_app(fake_settings(tmp_path, reranker=reranker, rerank_candidates=20))) as client:
+        with TestClient(app_of(fake_settings(tmp_path, reranker=reranker, rerank_candidates=20))) as client:
             api = Api(client)
             api.create("kb")
             api.upload("kb", {f"{n}.txt": f"same words {'wanted' if n == 7 else n}" for n in range(12)})

@@ -13,10 +13,9 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
 from server.chat import tools as tools_module
 from server.models.fake_llm import FakeLLM, Reply
-from tests.conftest import Api, ThreadServer, fake_settings, llm_model
+from tests.conftest import Api, ThreadServer, app_of, fake_settings, llm_model
 
 EN = "The harbour master keeps the tide table in the north office."
 
@@ -39,7 +38,7 @@ def _chunk(delta: dict[str, Any], finish: str | None) -> str:
 @pytest.fixture
 def kb(tmp_path: Path, llm: FakeLLM) -> Iterator[Api]:
     settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm)], score_threshold=4)
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         api = Api(client)
         api.create("手册")
         api.upload("手册", {"tide.txt": EN})
@@ -102,7 +101,7 @@ def test_a_tool_that_fails_is_told_to_the_model_and_to_the_client(
 def test_it_stops_at_its_limit_of_steps(tmp_path: Path, llm: FakeLLM) -> None:
     settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm)], agent_steps=3)
     llm.default = call("current_time", timezone="UTC")
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         events = ask(Api(client), stream=True)
     assert len(llm.prompts) == 3
     assert "limit of steps" in events[-1]["final_answer"]
@@ -174,7 +173,7 @@ def test_history_and_output_fit_the_models_context(tmp_path: Path, llm: FakeLLM)
         turn for n in range(60) for turn in (("user", f"q{n} " + "x" * 500), ("user", "y"), ("assistant", f"a{n}"))
     ]
     history = [{"role": role, "content": text} for role, text in turns]
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         api = Api(client)
         api.create("kb")
         api.upload("kb", {"long.txt": "tide " * 400}, chunk_size=5000, chunk_overlap=0)
@@ -203,7 +202,7 @@ def test_arguments_that_are_no_json_are_told_and_written_anew(kb: Api, llm: Fake
 def test_a_client_that_leaves_stops_the_model(tmp_path: Path, llm: FakeLLM) -> None:
     settings = fake_settings(tmp_path / "data", llm_models=[llm_model(llm)])
     llm.default = Reply([f"{n} " for n in range(300)], delay=0.1)
-    with ThreadServer(create_app(settings)) as server:
+    with ThreadServer(app_of(settings)) as server:
         url = f"http://127.0.0.1:{server.port}/chat/agent_chat"
         with httpx.stream("POST", url, json={"query": "q", "stream": True}, timeout=60) as response:
             for number, _ in enumerate(response.iter_raw()):

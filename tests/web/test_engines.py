@@ -278,6 +278,7 @@ async def test_only_a_searxng_of_ones_own_may_be_inside_without_more_words(stand
     [
         ("a <b>b</b>\tc", "a b c"),
         ("&lt;script&gt;alert(1)&lt;/script&gt;x", "x"),
+        ("at &lt;noon&gt; &lt;b&gt;sharp&lt;/b&gt;", "at <noon> sharp"),
         ("1 < 2 && 3 > 2", "1 < 2 && 3 > 2"),
         ("<style>p{}</style><!-- c -->x<img src=x onerror=alert(1)>", "x"),
         ("x" * 9000, "x" * 4000),

@@ -130,14 +130,14 @@ def _shows_more(page: Any, text: str) -> bool:
 
 
 def _no_text(unread: Sequence[int]) -> LoadError:
+    if not unread:
+        return empty()
     if not ocr_installed():
         return empty(
             "PDF 没有文本层，可能是扫描件，需要 OCR（请管理员运行 pip install 'zhiku[ocr]'）",
             "no text layer, scanned? needs OCR (pip install 'zhiku[ocr]')",
         )
-    if unread:
-        return empty("PDF 没有文本层，也没有识别出文字", "no text layer, and no text was found in its pictures")
-    return empty()
+    return empty("PDF 没有文本层，也没有识别出文字", "no text layer, and no text was found in its pictures")
 
 
 def _refusal(error: Exception) -> LoadError:
