@@ -24,6 +24,7 @@ from server.knowledge_base.cache import CachePool, ReadWriteLock
 from server.models.embeddings import EmbeddingModels
 from server.models.fake import FakeEmbedding
 from server.models.pool import LocalEmbedding
+from server.models.rulers import Characters
 from tests.conftest import Api, app_of, fake_settings
 
 
@@ -131,7 +132,7 @@ def test_readers_share_and_a_writer_is_alone() -> None:
 
 def test_a_question_goes_before_passages() -> None:
     class Slow:
-        name, dimension = "slow", 2
+        name, dimension, ruler = "slow", 2, Characters()
         order: list[str] = []
 
         def embed_passage(self, text: str):  # type: ignore[no-untyped-def]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy.orm import aliased
 
 from server.db.conditions import sql_of
 from server.db.tables import ChunkRow, DocumentRow, FileRow, GenerationRow, VectorRow
@@ -38,8 +39,10 @@ def _live(generation_id: int, *more: Any) -> Select[*tuple[Any, ...]]:
     )
 
 
-def add(sql: Connection, kb_id: int, document_id: int, chunks: Sequence[Chunk], languages: Sequence[str]) -> None:
-    """Insert the chunks of a version in their order."""
+def add(
+    sql: Connection, kb_id: int, document_id: int, first: int, chunks: Sequence[Chunk], languages: Sequence[str]
+) -> None:
+    """Insert chunks of a version in their order; `first` is the number of the first of them."""
     rows = [
         {
             "kb_id": kb_id, "document_id": document_id, "ordinal": ordinal, "text": chunk.text,
@@ -47,7 +50,7 @@ def add(sql: Connection, kb_id: int, document_id: int, chunks: Sequence[Chunk], 
             "lang": lang, "headings": list(chunk.headings) or None, "extra": dict(chunk.metadata) or None,
             "enabled": chunk.enabled,
         }
-        for ordinal, (chunk, lang) in enumerate(zip(chunks, languages, strict=True))
+        for ordinal, (chunk, lang) in enumerate(zip(chunks, languages, strict=True), start=first)
     ]  # fmt: skip
     if rows:
         sql.execute(insert(ChunkRow), rows)
@@ -152,32 +155,44 @@ def _by_range(
         yield [tuple(row) for row in page]
 
 
-def without_vector(sql: Connection, document_id: int) -> list[tuple[int, str, bytes]]:
-    """(id, text, hash) of a version's chunks that still need a vector, in order."""
+def without_vector(sql: Connection, document_id: int, after: int = 0) -> list[tuple[int, str, bytes]]:
+    """(id, text, hash) of the next chunks of a version that still need a vector: ids above `after`, in order."""
     rows = sql.execute(
         select(ChunkRow.id, ChunkRow.text, ChunkRow.text_hash)
         .outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
-        .where(ChunkRow.document_id == document_id, VectorRow.chunk_id.is_(None))
+        .where(ChunkRow.document_id == document_id, ChunkRow.id > after, VectorRow.chunk_id.is_(None))
         .order_by(ChunkRow.id)
+        .limit(_PAGE)
     )
     return [(row[0], row[1], row[2]) for row in rows]
 
 
-def known_vectors(
-    sql: Connection, file_id: int, embed_model: str, dimension: int, hashes: Iterable[bytes]
-) -> dict[bytes, bytes]:
-    """Vectors that equal texts of the file, or of files with the same bytes, got from the same model before."""
+def count_without_vector(sql: Connection, document_id: int) -> int:
+    """Number of chunks of a version that still need a vector."""
+    query = select(func.count()).outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+    return sql.scalar(query.where(ChunkRow.document_id == document_id, VectorRow.chunk_id.is_(None))) or 0
+
+
+def reuse_vectors(sql: Connection, document_id: int, file_id: int, embed_model: str, dimension: int) -> None:
+    """Give a new version the vectors that the same model made before of equal texts: of this file, or of files with
+    the same bytes."""
+    new, old = aliased(ChunkRow), aliased(ChunkRow)
     digest = select(FileRow.sha256).where(FileRow.id == file_id).scalar_subquery()
-    rows = sql.execute(
-        select(ChunkRow.text_hash, VectorRow.vector)
-        .join(VectorRow, VectorRow.chunk_id == ChunkRow.id)
-        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+    equal = (
+        select(new.id.label("id"), func.min(old.id).label("twin"))
+        .join(old, old.text_hash == new.text_hash)
+        .join(VectorRow, VectorRow.chunk_id == old.id)
+        .join(DocumentRow, DocumentRow.id == old.document_id)
         .join(GenerationRow, GenerationRow.id == DocumentRow.generation_id)
         .join(FileRow, FileRow.id == DocumentRow.file_id)
-        .where(GenerationRow.embed_model == embed_model, or_(FileRow.id == file_id, FileRow.sha256 == digest))
+        .where(new.document_id == document_id, GenerationRow.embed_model == embed_model)
+        .where(or_(FileRow.id == file_id, FileRow.sha256 == digest))
+        .where(func.length(VectorRow.vector) == 2 * dimension)
+        .group_by(new.id)
+        .subquery()
     )
-    wanted = set(hashes)
-    return {row[0]: row[1] for row in rows if row[0] in wanted and len(row[1]) == 2 * dimension}
+    found = select(equal.c.id, VectorRow.vector).join(VectorRow, VectorRow.chunk_id == equal.c.twin)
+    sql.execute(insert(VectorRow).from_select(["chunk_id", "vector"], found))
 
 
 def add_vectors(sql: Connection, vectors: Mapping[int, bytes]) -> None:

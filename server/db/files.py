@@ -142,6 +142,12 @@ def add_document(sql: Connection, **values: Any) -> int:
     return int(key[0]) if key else 0
 
 
+def finish_document(sql: Connection, document_id: int, loader: str, warnings: Iterable[str], chunk_count: int) -> None:
+    """All chunks of a version are in."""
+    values = {"loader": loader, "warnings": list(warnings), "chunk_count": chunk_count}
+    sql.execute(update(DocumentRow).where(DocumentRow.id == document_id).values(values))
+
+
 def live_document(sql: Connection, file_id: int, generation_id: int) -> DocumentInfo | None:
     """The version that searchers of a generation see."""
     return documents(sql, [file_id], generation_id).get(file_id)
@@ -158,10 +164,13 @@ def documents(sql: Connection, file_ids: Iterable[int], generation_id: int) -> d
 
 
 def document_of_job(sql: Connection, file_id: int, generation_id: int, job_id: int) -> DocumentInfo | None:
-    """The version that a job began to write before it was interrupted."""
+    """The version that a job wrote before it was interrupted, with all its chunks."""
     row = sql.execute(
         _DOCUMENT.where(
-            DocumentRow.file_id == file_id, DocumentRow.generation_id == generation_id, DocumentRow.job_id == job_id
+            DocumentRow.file_id == file_id,
+            DocumentRow.generation_id == generation_id,
+            DocumentRow.job_id == job_id,
+            DocumentRow.chunk_count > 0,
         )
     ).first()
     return DocumentInfo(*row) if row else None
@@ -173,15 +182,12 @@ def document(sql: Connection, document_id: int) -> DocumentInfo | None:
     return DocumentInfo(*row) if row else None
 
 
-def unpublished_documents(sql: Connection, file_id: int, generation_id: int) -> list[int]:
-    """Versions that were begun and never became visible."""
-    return list(
-        sql.scalars(
-            select(DocumentRow.id).where(
-                DocumentRow.file_id == file_id, DocumentRow.generation_id == generation_id, ~DocumentRow.live
-            )
-        )
+def unpublished_documents(sql: Connection, file_id: int, generation_id: int, *, begun_only: bool = False) -> list[int]:
+    """Versions that never became visible: all of them, or those whose chunks are not all in."""
+    query = select(DocumentRow.id).where(
+        DocumentRow.file_id == file_id, DocumentRow.generation_id == generation_id, ~DocumentRow.live
     )
+    return list(sql.scalars(query.where(DocumentRow.chunk_count == 0) if begun_only else query))
 
 
 def all_documents(sql: Connection, file_id: int) -> list[int]:

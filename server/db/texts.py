@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from sqlalchemy import Connection, func, insert, literal, select
 
 from server.db.tables import DocumentRow, TextRow
@@ -12,23 +10,14 @@ _PART = 100_000
 """Characters of a part."""
 
 
-def add(sql: Connection, document_id: int, texts: Iterable[str]) -> None:
-    """Store the text of a version: these texts, joined by two newlines."""
-    start, gathered, size = 0, [], 0
-    for number, text in enumerate(texts):
-        piece = f"\n\n{text}" if number else text
-        gathered.append(piece)
-        size += len(piece)
-        if size >= _PART:
-            start = _insert(sql, document_id, start, "".join(gathered))
-            gathered, size = [], 0
-    if gathered:
-        _insert(sql, document_id, start, "".join(gathered))
-
-
-def _insert(sql: Connection, document_id: int, start: int, text: str) -> int:
-    sql.execute(insert(TextRow).values(document_id=document_id, start=start, text=text))
-    return start + len(text)
+def add(sql: Connection, document_id: int, start: int, text: str) -> None:
+    """Store a stretch of the text of a version, which begins at the offset `start`."""
+    rows = [
+        {"document_id": document_id, "start": start + at, "text": text[at : at + _PART]}
+        for at in range(0, len(text), _PART)
+    ]
+    if rows:
+        sql.execute(insert(TextRow), rows)
 
 
 def copy(sql: Connection, file_id: int, file_version: int, document_id: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from server.db import chunks as chunk_rows
 from server.db import files, kbs, texts
 from server.db.session import Database
 from server.db.vectors import pack
-from server.domain import Chunk, Generation, LoadedDocument, Progress, StoredFile
+from server.domain import Chunk, Generation, Progress, StoredFile
 from server.errors import (
     DamagedFile,
     DimensionMismatch,
@@ -32,13 +33,17 @@ from server.errors import (
     PartlyEmbedded,
 )
 from server.filestore import FileStore
-from server.ingest.sandbox import Sandbox
+from server.ingest.sandbox import Reading, Sandbox
+from server.ingest.splitters.base import BLOCK_SEPARATOR, sections
 from server.ingest.splitters.factory import splitter
-from server.ingest.splitters.zh_title import enhance_titles
+from server.ingest.splitters.zh_title import TitleEnhancer
 from server.models.embeddings import EmbeddingModel, EmbeddingModels
 from server.retrieval.analysis import language
 
 _STEP = 64
+_BATCH = 2_000_000
+"""Characters that one transaction writes: a file of any size needs no more memory than that, and others get to write
+in between."""
 _COMMIT_SECONDS = 2.0
 """Vectors are embedded in steps, and committed when so much time has gone by: a crash loses the work of two
 seconds, and pages are not rewritten for each step."""
@@ -72,6 +77,26 @@ class _Draft:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be done with a file."""
+
+    file: StoredFile
+    generation: Generation
+    options: SplitOptions
+    custom: Sequence[Chunk] | None
+    job_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A stretch of a file: its chunks, its canonical text and where that begins."""
+
+    chunks: Sequence[Chunk]
+    start: int = 0
+    text: str = ""
+
+
 class Pipeline:
     """Turns stored files into searchable versions of a generation."""
 
@@ -100,7 +125,9 @@ class Pipeline:
             EmbeddingError: some chunks have no vector; keyword search still finds a first version.
         """
         try:
-            draft = self._resume(file, generation, job_id) or self._write(file, generation, options, custom, job_id)
+            draft = self._resume(file, generation, job_id)
+            if draft is None:
+                draft = yield from self._write(_Work(file, generation, options, custom, job_id))
             bad = yield from self._embed(file, generation, draft)
         except (LoadError, EmbeddingError) as error:
             self._fail(file, generation, error.message)
@@ -119,61 +146,83 @@ class Pipeline:
             return None
         return _Draft(found.id, found.live, found.chunk_count)
 
-    def _write(
-        self,
-        file: StoredFile,
-        generation: Generation,
-        options: SplitOptions,
-        custom: Sequence[Chunk] | None,
-        job_id: int | None,
-    ) -> _Draft:
-        loaded, parts = self._chunks(file, options, custom)
-        languages = [language(part.text) for part in parts]
-        with self._db.write() as sql:
-            self._require_current(sql, file, generation)
-            stale = files.unpublished_documents(sql, file.id, generation.id)
-            files.drop_documents(sql, stale)
-            document_id = files.add_document(
-                sql,
-                kb_id=file.kb_id,
-                file_id=file.id,
-                generation_id=generation.id,
-                file_version=file.file_version,
-                job_id=job_id,
-                loader=loaded.loader,
-                splitter=options.splitter,
-                options=options.as_dict(),
-                warnings=list(loaded.warnings),
-                chunk_count=len(parts),
-            )
-            texts.add(sql, document_id, (block.text for block in loaded.blocks))
-            if custom is not None and any(part.start is not None for part in custom):
-                texts.copy(sql, file.id, file.file_version, document_id)  # edited chunks still point into it
-            chunk_rows.add(sql, file.kb_id, document_id, parts, languages)
-            self._reuse(sql, file, generation, document_id)
-            files.set_custom(sql, file.id, custom=custom is not None)
-            first = files.live_document(sql, file.id, generation.id) is None
-            if first:
-                kbs.bump(sql, file.kb_id, files.publish(sql, document_id, file.id, generation.id))
-                self._set_state(sql, file, generation, "keyword")
-        return _Draft(document_id, first, len(parts))
+    def _write(self, work: _Work) -> Generator[Progress, None, _Draft]:
+        """Read and split the file, and write what comes out; a small file in one transaction."""
+        reading, document_id, total = Reading(iter(())), 0, 0
+        with closing(self._parts(work, reading)) as parts:
+            for gathered, last in _batches(parts):
+                languages = [language(chunk.text) for part in gathered for chunk in part.chunks]
+                with self._db.write() as sql:
+                    self._require_current(sql, work.file, work.generation)
+                    document_id = document_id or self._begin(sql, work)
+                    for part in gathered:
+                        texts.add(sql, document_id, part.start, part.text)
+                    chunks = [chunk for part in gathered for chunk in part.chunks]
+                    chunk_rows.add(sql, work.file.kb_id, document_id, total, chunks, languages)
+                    total += len(chunks)
+                    if last:
+                        if not total:
+                            raise EmptyDocument("文件中没有文字 / there is no text in the file")
+                        files.finish_document(sql, document_id, reading.loader, reading.warnings, total)
+                        live = self._show(sql, work, document_id)
+                        return _Draft(document_id, live, total)
+                yield Progress(0, total)
+        raise EmptyDocument("文件中没有文字 / there is no text in the file")
 
-    def _chunks(
-        self, file: StoredFile, options: SplitOptions, custom: Sequence[Chunk] | None
-    ) -> tuple[LoadedDocument, Sequence[Chunk]]:
-        if custom is not None:
-            return LoadedDocument(blocks=(), loader="custom"), _not_empty(custom)
-        loaded = self._load(file)
-        cutter = splitter(options.splitter, options.chunk_size, options.chunk_overlap)
-        with self._one_at_a_time:
-            parts: Sequence[Chunk] = cutter.split(loaded)
-            if options.zh_title_enhance:
-                parts = enhance_titles(parts)
-        return loaded, _not_empty(parts)
+    def _begin(self, sql: Connection, work: _Work) -> int:
+        """A version without chunks, in place of what earlier attempts left."""
+        file, generation = work.file, work.generation
+        files.drop_documents(sql, files.unpublished_documents(sql, file.id, generation.id))
+        document_id = files.add_document(
+            sql,
+            kb_id=file.kb_id,
+            file_id=file.id,
+            generation_id=generation.id,
+            file_version=file.file_version,
+            job_id=work.job_id,
+            splitter=work.options.splitter,
+            options=work.options.as_dict(),
+        )
+        if work.custom is not None and any(chunk.start is not None for chunk in work.custom):
+            texts.copy(sql, file.id, file.file_version, document_id)  # edited chunks still point into it
+        return document_id
 
-    def _load(self, file: StoredFile) -> LoadedDocument:
+    def _show(self, sql: Connection, work: _Work, document_id: int) -> bool:
+        """Use what is known of a complete version, and publish it if it is the file's first; whether it is."""
+        file, generation = work.file, work.generation
+        if generation.dimension is not None:
+            chunk_rows.reuse_vectors(sql, document_id, file.id, generation.embed_model, generation.dimension)
+        files.set_custom(sql, file.id, custom=work.custom is not None)
+        first = files.live_document(sql, file.id, generation.id) is None
+        if first:
+            kbs.bump(sql, file.kb_id, files.publish(sql, document_id, file.id, generation.id))
+            self._set_state(sql, file, generation, "keyword")
+        return first
+
+    def _parts(self, work: _Work, reading: Reading) -> Generator[_Part, None, None]:
+        """The file, read and split; `reading` tells the rest when the last part is in."""
+        if work.custom is not None:
+            reading.loader = "custom"
+            yield _Part(work.custom)
+            return
+        model = self._embeddings.get(work.generation.embed_model)
+        cutter = splitter(work.options.splitter, work.options.chunk_size, work.options.chunk_overlap, model.ruler)
+        titles = TitleEnhancer()
+        with self._opened(work.file) as source:
+            for section in sections(source.blocks):
+                with self._one_at_a_time:
+                    chunks = cutter.split_section(section)
+                if work.options.zh_title_enhance:
+                    chunks = titles.enhance(chunks)
+                separator = BLOCK_SEPARATOR if section.offset else ""
+                yield _Part(chunks, section.offset - len(separator), separator + section.text)
+            reading.loader, reading.warnings = source.loader, source.warnings
+
+    @contextmanager
+    def _opened(self, file: StoredFile) -> Iterator[Reading]:
         try:
-            return self.sandbox.load(self._store.path(file.kb_id, file.storage or ""), file.name)
+            with self.sandbox.open(self._store.path(file.kb_id, file.storage or ""), file.name) as reading:
+                yield reading
         except NotFound as error:
             with self._db.read() as sql:
                 self._require_version(sql, file)  # replaced since we looked: then the old bytes may be gone
@@ -200,28 +249,18 @@ class Pipeline:
         if kb is not None and kb.generation.id == generation.id:
             files.set_state(sql, file.id, state, reason)
 
-    def _reuse(self, sql: Connection, file: StoredFile, generation: Generation, document_id: int) -> None:
-        waiting = chunk_rows.without_vector(sql, document_id)
-        if generation.dimension is None:
-            return
-        known = chunk_rows.known_vectors(
-            sql, file.id, generation.embed_model, generation.dimension, (digest for _, _, digest in waiting)
-        )
-        chunk_rows.add_vectors(sql, {chunk_id: known[digest] for chunk_id, _, digest in waiting if digest in known})
-
     # embed, publish
 
     def _embed(self, file: StoredFile, generation: Generation, draft: _Draft) -> Generator[Progress, None, int]:
         """Embed what has no vector yet and publish; returns the number of chunks that could not be embedded."""
-        with self._db.read() as sql:
-            waiting = chunk_rows.without_vector(sql, draft.document_id)
         model = self._embeddings.get(generation.embed_model)
-        done, bad = draft.total - len(waiting), 0
+        with self._db.read() as sql:
+            waiting = chunk_rows.count_without_vector(sql, draft.document_id)
+        done, seen, bad = draft.total - waiting, 0, 0
         ready: dict[int, bytes] = {}
         committed = time.monotonic()
-        for at in range(0, len(waiting), _STEP):
+        for step in self._steps(draft.document_id):
             yield Progress(done + len(ready), draft.total)
-            step = waiting[at : at + _STEP]
             try:
                 vectors = embed_checked(model, generation, [text for _, text, _ in step])
             except EmbeddingError:
@@ -229,9 +268,9 @@ class Pipeline:
                     self._add_vectors(sql, file, generation, draft, ready)
                 raise
             good = np.isfinite(vectors).all(axis=1)
-            ready |= {step[row][0]: pack(vectors[row]) for row in np.flatnonzero(good)}
-            bad += int((~good).sum())
-            if at + _STEP < len(waiting) and time.monotonic() - committed > _COMMIT_SECONDS:
+            ready |= {step[row][0]: pack(vectors[row]) for row in np.flatnonzero(good).tolist()}
+            seen, bad = seen + len(step), bad + int((~good).sum())
+            if seen < waiting and time.monotonic() - committed > _COMMIT_SECONDS:
                 with self._db.write() as sql:
                     self._add_vectors(sql, file, generation, draft, ready)
                 done, ready, committed = done + len(ready), {}, time.monotonic()
@@ -240,6 +279,17 @@ class Pipeline:
             self._publish(sql, file, generation, draft, bad)
         yield Progress(draft.total, draft.total)
         return bad
+
+    def _steps(self, document_id: int) -> Iterator[Sequence[tuple[int, str, bytes]]]:
+        """The chunks that need a vector, as (id, text, hash), some at a time."""
+        after = 0
+        while True:
+            with self._db.read() as sql:
+                page = chunk_rows.without_vector(sql, document_id, after)
+            if not page:
+                return
+            yield from (page[at : at + _STEP] for at in range(0, len(page), _STEP))
+            after = page[-1][0]
 
     def _add_vectors(
         self, sql: Connection, file: StoredFile, generation: Generation, draft: _Draft, ready: Mapping[int, bytes]
@@ -263,15 +313,23 @@ class Pipeline:
 
     def _fail(self, file: StoredFile, generation: Generation, reason: str) -> None:
         with self._db.write() as sql:
+            files.drop_documents(sql, files.unpublished_documents(sql, file.id, generation.id, begun_only=True))
             live = files.live_document(sql, file.id, generation.id)
             current = live is not None and live.file_version == file.file_version
             self._set_state(sql, file, generation, "partial" if current else "failed", reason)
 
 
-def _not_empty(parts: Sequence[Chunk]) -> Sequence[Chunk]:
-    if not parts:
-        raise EmptyDocument("文件中没有文字 / there is no text in the file")
-    return parts
+def _batches(parts: Iterator[_Part]) -> Iterator[tuple[list[_Part], bool]]:
+    """Parts in batches of about `_BATCH` characters, each with whether it is the last; what is small is one batch."""
+    gathered: list[_Part] = []
+    size = 0
+    for part in parts:
+        if size > _BATCH:
+            yield gathered, False
+            gathered, size = [], 0
+        gathered.append(part)
+        size += sum(len(chunk.text) for chunk in part.chunks)
+    yield gathered, True
 
 
 def embed_checked(model: EmbeddingModel, generation: Generation, texts: Sequence[str]) -> np.ndarray:

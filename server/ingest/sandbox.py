@@ -19,8 +19,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -56,7 +56,16 @@ class Limits:
     cpu_seconds: int = 300
     wall_seconds: float = 3600
     memory: int = 2048 * _MB
-    characters: int = 400_000_000
+    characters: int = 1_500_000_000
+
+
+@dataclass
+class Reading:
+    """A file that is being read; `loader` and `warnings` are known when the last block is in."""
+
+    blocks: Iterator[Block]
+    loader: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class Sandbox:
@@ -72,22 +81,36 @@ class Sandbox:
         # also when nobody closes it: when it is forgotten, and when the interpreter ends
         self._finalizer = weakref.finalize(self, _stop, self._started)
 
-    def load(self, path: Path, file_name: str) -> LoadedDocument:
-        """What a loader makes of the file at `path`; waits for a free worker.
+    @contextmanager
+    def open(self, path: Path, file_name: str) -> Iterator[Reading]:
+        """The file at `path` as a loader reads it, block by block; waits for a free worker.
 
         Small plain text is read right here: it costs less than the way to a worker, and cannot hurt.
 
-        Raises:
+        Raises, here or while the blocks come in:
             LoadError: unreadable, empty, unsupported, or the file used up what it may; the words say which.
             NotFound: there is no file at `path`.
         """
         try:
-            if path.stat().st_size <= _LIGHT_SIZE and is_light(data := path.read_bytes(), file_name):
-                return load_document(data, file_name)
+            light = path.stat().st_size <= _LIGHT_SIZE and is_light(data := path.read_bytes(), file_name)
         except FileNotFoundError:
             raise NotFound("文件内容不在服务器上 / the file's bytes are not on the server") from None
+        if light:
+            document = load_document(data, file_name)
+            yield Reading(iter(document.blocks), document.loader, document.warnings)
+            return
         with self._worker() as worker:
-            return worker.load(path, file_name)
+            reading = Reading(iter(()))
+            blocks = worker.read(path, file_name, reading)
+            reading.blocks = blocks
+            with closing(blocks):
+                yield reading
+
+    def load(self, path: Path, file_name: str) -> LoadedDocument:
+        """The whole file at once; otherwise as `open`."""
+        with self.open(path, file_name) as reading:
+            blocks = tuple(reading.blocks)
+        return LoadedDocument(blocks, reading.loader, reading.warnings)
 
     def close(self) -> None:
         """End all workers; a file that is being read fails."""
@@ -156,24 +179,23 @@ class _Worker:
         self.kill()
         raise LoadError("无法启动解析进程 / the process that reads files does not start")
 
-    def load(self, path: Path, file_name: str) -> LoadedDocument:
-        """As `Sandbox.load`; a worker that is not `alive` afterwards is of no more use."""
+    def read(self, path: Path, file_name: str, reading: Reading) -> Generator[Block, None, None]:
+        """As `Sandbox.open`; a worker that is not `alive` afterwards is of no more use."""
         deadline = time.monotonic() + self._limits.wall_seconds
-        blocks: list[Block] = []
         try:
             self._connection.send_bytes(orjson.dumps({"path": str(path.resolve()), "name": file_name}))
             while "blocks" in (message := self._receive(deadline)):
-                blocks.extend(_blocks(message["blocks"]))
+                yield from _blocks(message["blocks"])
         except (EOFError, OSError):
             raise self._post_mortem() from None
-        except BaseException:
+        except BaseException:  # also when nobody wants the rest
             self.kill()
             raise
         if message.get("retire"):
             self.kill()
         if "error" in message:
             _raise(message)
-        return LoadedDocument(tuple(blocks), message["loader"], tuple(message["warnings"]))
+        reading.loader, reading.warnings = message["loader"], tuple(message["warnings"])
 
     @property
     def alive(self) -> bool:

@@ -6,17 +6,17 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from server.domain import Block, LoadedDocument
+from server.domain import Block
 from server.errors import NotFound, ZhikuError
 from server.ingest.loaders.base import damaged
-from server.ingest.loaders.factory import load_document
+from server.ingest.loaders.factory import open_document
 from server.ingest.sandbox import READY, Limits, memory_exceeded
 
 _PART = 1 << 18
@@ -62,9 +62,9 @@ def _grant_cpu(seconds: int) -> None:
 def _serve(connection: Connection, request: dict[str, str], limits: Limits) -> tuple[dict[str, Any], bool]:
     """Sends the blocks; returns the last message, and whether this process is fit for another file."""
     try:
-        document = load_document(Path(request["path"]).read_bytes(), request["name"])
-        for part in _parts(document, limits.characters):
-            connection.send_bytes(orjson.dumps({"blocks": part}))
+        with open_document(Path(request["path"]), request["name"]) as document:
+            for part in _parts(document.blocks, limits.characters):
+                connection.send_bytes(orjson.dumps({"blocks": part}))
     except FileNotFoundError:
         return _failure(NotFound("文件内容不在服务器上 / the file's bytes are not on the server")), True
     except MemoryError:
@@ -81,10 +81,10 @@ def _failure(error: ZhikuError) -> dict[str, Any]:
     return {"error": type(error).__name__, "message": error.message}
 
 
-def _parts(document: LoadedDocument, most: int) -> Iterator[list[tuple[Any, ...]]]:
+def _parts(blocks: Iterable[Block], most: int) -> Iterator[list[tuple[Any, ...]]]:
     part: list[tuple[Any, ...]] = []
     used = total = 0
-    for block in document.blocks:
+    for block in blocks:
         total += len(block.text)
         if total > most:
             raise damaged(f"文本超过 {most} 个字符", f"it holds more than {most} characters of text")

@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 
 from server.errors import EmbeddingError
 from server.models import e5_build
+from server.models.rulers import Tokens
 
 Floats = NDArray[np.float32]
 
 _WINDOW = 510
 """Tokens of a text that one run sees; with the two that mark its ends they fill the 512 places."""
+_PREFIX = 10
+"""Tokens of what stands before a passage, and some to spare: the tokenizer may see a word at the end of a chunk in
+other parts than in the middle of a text."""
 _START, _END = 0, 2
 """Token numbers that mark the ends of a sequence."""
 
@@ -50,6 +54,15 @@ class E5Model:
     def count_tokens(self, text: str) -> int:
         """How many of the model's tokens `text` takes, without a prefix and the two end marks."""
         return len(self._loaded().tokens(text))
+
+    @property
+    def ruler(self) -> Tokens:
+        """Counts the model's tokens."""
+        return Tokens(self._token_ends, _WINDOW - _PREFIX)
+
+    def _token_ends(self, text: str) -> list[int]:
+        found = self._loaded().tokenizer.encode(text, return_type="proto")
+        return [piece.end for piece in found.pieces]
 
     def _loaded(self) -> _Engine:
         with self._lock:

@@ -10,6 +10,7 @@ import numpy as np
 
 from server.db.vectors import FloatArray
 from server.errors import ConfigurationError, EmbeddingError
+from server.models.rulers import Ruler, guess
 
 
 class EmbeddingModel(ABC):
@@ -26,6 +27,11 @@ class EmbeddingModel(ABC):
     @abstractmethod
     def encode_query(self, text: str) -> FloatArray:
         """Vector of a question, shape (d,)."""
+
+    @property
+    def ruler(self) -> Ruler:
+        """Counts the model's tokens, or something close to them."""
+        return guess()
 
     def close(self) -> None:  # noqa: B027  # most hold nothing
         """Give back what the model holds."""

@@ -7,10 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from server.db.vectors import FloatArray
 from server.errors import EmbeddingError
 from server.models.embeddings import EmbeddingModel
+from server.models.rulers import Characters, Ruler
 
 
 class FakeEmbedding(EmbeddingModel):
@@ -33,6 +35,12 @@ class FakeEmbedding(EmbeddingModel):
         self._vectors = dict(vectors or {})
         self._delay = delay
         self._fails_on = fails_on
+
+    @property
+    @override
+    def ruler(self) -> Ruler:
+        """A character is a token."""
+        return Characters()
 
     def encode_passages(self, texts: Sequence[str]) -> FloatArray:
         """Vectors of passages, shape (n, d)."""

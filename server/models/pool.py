@@ -10,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from server.db.vectors import FloatArray
 from server.models.embeddings import EmbeddingModel
+from server.models.rulers import Ruler
 
 _NICENESS = 10
 
@@ -27,6 +29,10 @@ class Engine(Protocol):
     @property
     def dimension(self) -> int:
         """Length of its vectors."""
+
+    @property
+    def ruler(self) -> Ruler:
+        """Counts the model's tokens."""
 
     def embed_passage(self, text: str) -> FloatArray:
         """Vector of a passage, shape (d,)."""
@@ -49,6 +55,12 @@ class LocalEmbedding(EmbeddingModel):
         count = threads or os.cpu_count() or 1
         self._passages = ThreadPoolExecutor(count, "embed-passage", initializer=_give_way)
         self._questions = ThreadPoolExecutor(count, "embed-question")
+
+    @property
+    @override
+    def ruler(self) -> Ruler:
+        """Counts the engine's tokens."""
+        return self._engine.ruler
 
     def encode_passages(self, texts: Sequence[str]) -> FloatArray:
         """Vectors of passages, shape (n, d)."""

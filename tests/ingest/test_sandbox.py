@@ -121,7 +121,7 @@ def test_a_parser_that_crashes_fails_its_own_file(endless: Path) -> None:
     worker = sandboxes._Worker(LIMITS)
     threading.Timer(0.3, os.kill, (worker._process.pid, signal.SIGSEGV)).start()
     with pytest.raises(DamagedFile, match=r"崩溃（-11）.*crashed"):
-        worker.load(endless, "a.html")
+        list(worker.read(endless, "a.html", sandboxes.Reading(iter(()))))
     assert not worker.alive
 
 
@@ -136,7 +136,7 @@ def test_a_parser_without_end_is_stopped_by_its_cpu_time(tmp_path: Path, page: P
 def test_a_parser_that_waits_is_stopped_by_the_clock(endless: Path) -> None:
     worker = sandboxes._Worker(replace(LIMITS, wall_seconds=0.5))
     with pytest.raises(DamagedFile, match=r"超过 0.5 秒.*took more than 0.5 s"):
-        worker.load(endless, "a.html")
+        list(worker.read(endless, "a.html", sandboxes.Reading(iter(()))))
     assert not worker.alive
 
 

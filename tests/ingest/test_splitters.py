@@ -11,7 +11,7 @@ from server.errors import ConfigurationError, InvalidRequest
 from server.ingest.splitters.base import canonical_text
 from server.ingest.splitters.factory import SPLITTERS, splitter
 from server.ingest.splitters.recursive import RecursiveTextSplitter
-from server.ingest.splitters.zh_title import enhance_titles, is_title
+from server.ingest.splitters.zh_title import TitleEnhancer, is_title
 from tests.conftest import cost
 
 ALPHABET = "ab文字 \n。！”’）,.!?;，；0\u0301\u200d\U0001f469\U0001f3fd\U00020bb7"
@@ -207,7 +207,7 @@ def test_chunks_below_a_title_tell_it() -> None:
         Chunk("1.2 术语定义", 17, 23),
         Chunk("别的。", 25, 28),
     ]
-    enhanced = enhance_titles(chunks)
+    enhanced = TitleEnhancer().enhance(chunks)
     assert [chunk.text for chunk in enhanced] == [
         "前言",
         "1.1 适用范围",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from mmap import mmap
 
 from server.ingest.loaders.base import damaged
 from server.ingest.loaders.charsets import CANDIDATES, score
@@ -127,7 +128,7 @@ def _legacy(data: bytes, declared: str | None) -> str | None:
     return None
 
 
-def likely_charsets(data: bytes, declared: str | None = None) -> Iterator[str]:
+def likely_charsets(data: bytes | mmap, declared: str | None = None) -> Iterator[str]:
     """Codecs in which bytes that are not Unicode look like prose, the best first; not all of the bytes need fit."""
     sample = b"\n".join(_samples(data))
     head = data[:_SCORED]
@@ -137,7 +138,7 @@ def likely_charsets(data: bytes, declared: str | None = None) -> Iterator[str]:
     return iter([name for name in sorted(points, key=lambda name: -points[name]) if points[name] >= _MIN_SCORE])
 
 
-def _samples(data: bytes) -> Iterator[bytes]:
+def _samples(data: bytes | mmap) -> Iterator[bytes]:
     """Lines from their first byte above 0x7F on: where charsets differ; about 32 KB at most."""
     taken = 0
     for match in _FROM_HIGH_BYTE.finditer(data):

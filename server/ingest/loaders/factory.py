@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import string
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from server.domain import LoadedDocument
+from server.domain import Block, LoadedDocument
 from server.errors import UnsupportedFormat
 from server.ingest.loaders.base import Container, Loader, damaged, empty, extension_of
 from server.ingest.loaders.docx import DocxLoader
@@ -14,6 +18,7 @@ from server.ingest.loaders.html import HtmlLoader
 from server.ingest.loaders.image import ImageLoader
 from server.ingest.loaders.json import JsonLoader
 from server.ingest.loaders.kinds import kind_of, text_kind
+from server.ingest.loaders.large import LARGE
 from server.ingest.loaders.legacy import LegacyLoader
 from server.ingest.loaders.mail import MailLoader, MhtmlLoader
 from server.ingest.loaders.markdown import MarkdownLoader
@@ -111,6 +116,31 @@ def load_document(data: bytes, file_name: str, depth: int = _DEPTH) -> LoadedDoc
         return document
     note = f"扩展名与内容不符，按 {loader.name} 读取 / the extension is wrong, read as {loader.name}"
     return replace(document, warnings=(note, *document.warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDocument:
+    """A document whose blocks may be read one after another; otherwise as `LoadedDocument`."""
+
+    blocks: Iterable[Block]
+    loader: str
+    warnings: tuple[str, ...] = ()
+
+
+@contextmanager
+def open_document(path: Path, file_name: str) -> Iterator[OpenDocument]:
+    """As `load_document`, for a file on disk: huge plain text is read as its blocks are asked for."""
+    if path.stat().st_size < LARGE:
+        document = load_document(path.read_bytes(), file_name)
+        yield OpenDocument(document.blocks, document.loader, document.warnings)
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        loader = _choose(data[:LARGE], file_name)
+        if isinstance(loader, TextLoader):
+            yield OpenDocument(loader.blocks(data), loader.name)
+            return
+        document = load_document(data[:], file_name)
+    yield OpenDocument(document.blocks, document.loader, document.warnings)
 
 
 def is_light(data: bytes, file_name: str) -> bool:

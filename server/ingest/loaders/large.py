@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
+from mmap import mmap
 
 from server.ingest.loaders.base import damaged
 from server.ingest.loaders.encoding import BOMS, HIGH_BYTES, clean, decode, likely_charsets
@@ -14,10 +15,10 @@ _PART = 4 << 20
 _PARAGRAPH_END = "\n\n"
 
 
-def decode_parts(data: bytes) -> Iterator[str]:
+def decode_parts(data: bytes | mmap) -> Iterator[str]:
     """The text as `decode` gives it, in parts that end where a paragraph does, or a line if there is none."""
     if len(data) <= LARGE:
-        yield decode(data)
+        yield decode(data[:])
         return
     codec, start = _codec(data)
     decoder = codecs.getincrementaldecoder(codec)("replace")
@@ -30,10 +31,10 @@ def decode_parts(data: bytes) -> Iterator[str]:
     yield clean(kept)
 
 
-def _codec(data: bytes) -> tuple[str, int]:
+def _codec(data: bytes | mmap) -> tuple[str, int]:
     """The codec of the whole file, and where the text begins."""
     for bom, codec in BOMS:
-        if data.startswith(bom):
+        if data[: len(bom)] == bom:
             return codec, len(bom)
     decode(data[: data.rfind(b"\n", 0, _PART) + 1 or _PART])  # binary data is refused by its beginning
     fitting = (name for name in ("utf-8", *likely_charsets(data)) if _fits(data, name))
@@ -43,7 +44,7 @@ def _codec(data: bytes) -> tuple[str, int]:
     return codec, 0
 
 
-def _fits(data: bytes, codec: str) -> bool:
+def _fits(data: bytes | mmap, codec: str) -> bool:
     """Whether nothing is broken in this codec; next to nothing for UTF-8, as it is for smaller files."""
     decoder = codecs.getincrementaldecoder(codec)("replace")
     broken = sound = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from mmap import mmap
 
 from typing_extensions import override
 
@@ -27,7 +28,11 @@ class TextLoader(Loader):
 
     @override
     def load(self, data: bytes, file_name: str) -> LoadedDocument:
-        return finish((block for part in decode_parts(data) for block in paragraphs(part)), self.name)
+        return finish(self.blocks(data), self.name)
+
+    def blocks(self, data: bytes | mmap) -> Iterator[Block]:
+        """The paragraphs, one after another; a file that is mapped into memory is never there as a whole."""
+        return (block for part in decode_parts(data) for block in paragraphs(part))
 
 
 def paragraphs(text: str) -> Iterator[Block]:

@@ -11,6 +11,7 @@ _SENTENCE = re.compile(
     r"""[。！？…]+["'”’）》」』】)]*"""
     r"""|[.!?]+(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\be\.g\.)(?<!\bi\.e\.)["'”’)\]]*(?=\s)"""
 )
+_SENTENCE_OR_LINE = re.compile(f"{_SENTENCE.pattern}|\\n")
 _LEVELS = (
     re.compile(r"\n[^\S\n]*\n"),
     # A line that ends in a letter or a comma and goes on with a letter was only wrapped there.
@@ -35,6 +36,14 @@ def last_cut(text: str, low: int, high: int) -> int | None:
         cut = _last(pattern, text, low, high)
         if cut is not None:
             return cut
+    return None
+
+
+def first_sentence(text: str, low: int, high: int) -> int | None:
+    """The end of the first sentence, line or paragraph in (low, high]."""
+    for match in _SENTENCE_OR_LINE.finditer(text, low, min(len(text), high + 1)):
+        if low < match.end() <= high and text[low : match.end()].strip() and is_clean(text, match.end()):
+            return match.end()
     return None
 
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from server.errors import ConfigurationError
 from server.ingest.splitters.base import Splitter
+from server.ingest.splitters.markdown import MarkdownHeaderTextSplitter
 from server.ingest.splitters.recursive import RecursiveTextSplitter
+from server.ingest.splitters.sentence import SentenceTextSplitter
+from server.models.rulers import Ruler
 
 DEFAULT_SPLITTER = "ChineseRecursiveTextSplitter"
 
-# The Markdown loader knows the headings already, so the other names of the contract need no code of their own.
-_SPLITTERS: dict[str, Callable[[int, int], Splitter]] = {
+_SPLITTERS: dict[str, type[Splitter]] = {
     DEFAULT_SPLITTER: RecursiveTextSplitter,
     "RecursiveCharacterTextSplitter": RecursiveTextSplitter,
-    "MarkdownHeaderTextSplitter": RecursiveTextSplitter,
-    "ChineseTextSplitter": RecursiveTextSplitter,
+    "MarkdownHeaderTextSplitter": MarkdownHeaderTextSplitter,
+    "SentenceTextSplitter": SentenceTextSplitter,
+    "ChineseTextSplitter": SentenceTextSplitter,
 }
 
 SPLITTERS: tuple[str, ...] = tuple(_SPLITTERS)
 """The names that `splitter()` knows."""
 
 
-def splitter(name: str = DEFAULT_SPLITTER, chunk_size: int = 250, chunk_overlap: int = 50) -> Splitter:
-    """The splitter of that name; sizes are characters.
+def splitter(
+    name: str = DEFAULT_SPLITTER, chunk_size: int = 250, chunk_overlap: int = 50, ruler: Ruler | None = None
+) -> Splitter:
+    """The splitter of that name; sizes are in the ruler's unit, characters by default.
 
     Raises ConfigurationError for an unknown name and InvalidRequest for sizes that make no sense.
     """
@@ -31,4 +34,4 @@ def splitter(name: str = DEFAULT_SPLITTER, chunk_size: int = 250, chunk_overlap:
     if make is None:
         known = ", ".join(SPLITTERS)
         raise ConfigurationError(f"未知的分词器 {name} / unknown text splitter {name}, known: {known}")
-    return make(chunk_size, chunk_overlap)
+    return make(chunk_size, chunk_overlap, ruler)

@@ -27,18 +27,22 @@ def is_title(text: str) -> bool:
     return others <= _MAX_OTHER_SHARE * len(shown) and any(char.isnumeric() for char in text[:_HEAD])
 
 
-def enhance_titles(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """The chunks with titles marked, and the latest title in front of each chunk below it.
+class TitleEnhancer:
+    """Marks titles, and puts the latest one in front of each chunk below it.
 
     Offsets stay those of the text without the words in front. The metadata of a marked title holds
     `category`.
     """
-    title, enhanced = "", []
-    for chunk in chunks:
+
+    def __init__(self) -> None:
+        self._title = ""
+
+    def enhance(self, chunks: Iterable[Chunk]) -> list[Chunk]:
+        """The next chunks of a document."""
+        return [self._enhanced(chunk) for chunk in chunks]
+
+    def _enhanced(self, chunk: Chunk) -> Chunk:
         if is_title(chunk.text):
-            title = chunk.text
-            chunk = replace(chunk, metadata={**chunk.metadata, "category": TITLE_CATEGORY})
-        elif title:
-            chunk = replace(chunk, text=f"下文与({title})有关。{chunk.text}")
-        enhanced.append(chunk)
-    return enhanced
+            self._title = chunk.text
+            return replace(chunk, metadata={**chunk.metadata, "category": TITLE_CATEGORY})
+        return replace(chunk, text=f"下文与({self._title})有关。{chunk.text}") if self._title else chunk
