@@ -13,6 +13,7 @@ from typing_extensions import override
 from server.domain import Block, LoadedDocument
 from server.errors import LoadError
 from server.ingest.loaders.base import Loader, damaged, empty, finish
+from server.ingest.loaders.columns import layer_text
 from server.ingest.loaders.ocr import ocr_installed, read_picture
 from server.ingest.loaders.pdf_text import page_lines, paragraphs, without_running_lines
 
@@ -112,7 +113,7 @@ def _text_layer(page: Any) -> str:
     page.set_rotation(0)
     layer = page.get_textpage()
     try:
-        return str(layer.get_text_range())
+        return layer_text(layer)
     finally:
         layer.close()
         page.set_rotation(rotation)
