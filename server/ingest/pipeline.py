@@ -173,7 +173,7 @@ class Pipeline:
 
     def _load(self, file: StoredFile) -> LoadedDocument:
         try:
-            return self.sandbox.load(self._store.path(file.kb_id, file.storage or ""), file.name)
+            return self.sandbox.load(self._store.path(file.kb_id, file.storage or ""), file.name, file.password)
         except NotFound as error:
             with self._db.read() as sql:
                 self._require_version(sql, file)  # replaced since we looked: then the old bytes may be gone

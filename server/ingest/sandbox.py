@@ -72,7 +72,7 @@ class Sandbox:
         # also when nobody closes it: when it is forgotten, and when the interpreter ends
         self._finalizer = weakref.finalize(self, _stop, self._started)
 
-    def load(self, path: Path, file_name: str) -> LoadedDocument:
+    def load(self, path: Path, file_name: str, password: str | None = None) -> LoadedDocument:
         """What a loader makes of the file at `path`; waits for a free worker.
 
         Small plain text is read right here: it costs less than the way to a worker, and cannot hurt.
@@ -87,7 +87,7 @@ class Sandbox:
         except FileNotFoundError:
             raise NotFound("文件内容不在服务器上 / the file's bytes are not on the server") from None
         with self._worker() as worker:
-            return worker.load(path, file_name)
+            return worker.load(path, file_name, password)
 
     def close(self) -> None:
         """End all workers; a file that is being read fails."""
@@ -156,12 +156,13 @@ class _Worker:
         self.kill()
         raise LoadError("无法启动解析进程 / the process that reads files does not start")
 
-    def load(self, path: Path, file_name: str) -> LoadedDocument:
+    def load(self, path: Path, file_name: str, password: str | None = None) -> LoadedDocument:
         """As `Sandbox.load`; a worker that is not `alive` afterwards is of no more use."""
         deadline = time.monotonic() + self._limits.wall_seconds
         blocks: list[Block] = []
         try:
-            self._connection.send_bytes(orjson.dumps({"path": str(path.resolve()), "name": file_name}))
+            request = {"path": str(path.resolve()), "name": file_name, "password": password}
+            self._connection.send_bytes(orjson.dumps(request))
             while "blocks" in (message := self._receive(deadline)):
                 blocks.extend(_blocks(message["blocks"]))
         except (EOFError, OSError):

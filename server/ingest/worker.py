@@ -59,10 +59,11 @@ def _grant_cpu(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (used + seconds, hard))
 
 
-def _serve(connection: Connection, request: dict[str, str], limits: Limits) -> tuple[dict[str, Any], bool]:
+def _serve(connection: Connection, request: dict[str, Any], limits: Limits) -> tuple[dict[str, Any], bool]:
     """Sends the blocks; returns the last message, and whether this process is fit for another file."""
     try:
-        document = load_document(Path(request["path"]).read_bytes(), request["name"])
+        data = Path(request["path"]).read_bytes()
+        document = load_document(data, request["name"], password=request["password"])
         for part in _parts(document, limits.characters):
             connection.send_bytes(orjson.dumps({"blocks": part}))
     except FileNotFoundError:

@@ -26,6 +26,39 @@ def make_zip(members: Mapping[str, bytes | str]) -> bytes:
     return stream.getvalue()
 
 
+def make_locked_zip(name: str, data: bytes, password: str, method: int = 0) -> bytes:
+    """An archive with one member, encrypted in PKWARE's old way."""
+    packed = make_zip({name: data})
+    plain = bytes(11) + packed[17:18] + data  # its header ends with the highest byte of the checksum
+    body = _zip_encrypted(plain, password.encode())
+    sizes = struct.pack("<II", len(body), len(data))
+    fields = struct.pack("<HH", 1, method) + packed[10:18] + sizes + struct.pack("<HH", len(name), 0)
+    local = b"PK\x03\x04\x14\0" + fields + name.encode() + body
+    entry = b"PK\x01\x02\x14\0\x14\0" + fields + bytes(14) + name.encode()
+    return local + entry + b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 1, 1, len(entry), len(local), 0)
+
+
+def _zip_encrypted(data: bytes, password: bytes) -> bytes:
+    keys = [0x12345678, 0x23456789, 0x34567890]
+
+    def crc(value: int, byte: int) -> int:
+        return zlib.crc32(bytes([byte]), value ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
+
+    def update(byte: int) -> None:
+        keys[0] = crc(keys[0], byte)
+        keys[1] = ((keys[1] + (keys[0] & 0xFF)) * 134775813 + 1) & 0xFFFFFFFF
+        keys[2] = crc(keys[2], keys[1] >> 24)
+
+    for byte in password:
+        update(byte)
+    out = bytearray()
+    for byte in data:
+        mask = (keys[2] & 0xFFFF) | 2
+        out.append(byte ^ ((mask * (mask ^ 1)) >> 8 & 0xFF))
+        update(byte)
+    return bytes(out)
+
+
 def make_odf(kind: str, body: str, manifest: str = "<manifest/>") -> bytes:
     """An OpenDocument file; `kind` is text, spreadsheet or presentation."""
     content = f"<office:document-content {_NAMESPACES}><office:body><office:{kind}>{body}</office:{kind}>"

@@ -17,7 +17,7 @@ from server.domain import LoadedDocument
 from server.errors import DamagedFile, EmptyDocument, LoadError, UnsupportedFormat
 from server.ingest.loaders import archive, image
 from server.ingest.loaders.factory import SUPPORTED_EXTENSIONS, is_light, load_document, loader_for
-from tests.ingest.makers import XLS, make_msg, make_odf, make_ole, make_zip
+from tests.ingest.makers import XLS, make_locked_zip, make_msg, make_odf, make_ole, make_zip
 from tests.ingest.pdf_maker import make_pdf
 
 
@@ -232,6 +232,27 @@ def test_sealed_mails_are_empty() -> None:
     sealed = b"Subject: s\nContent-Type: multipart/encrypted; boundary=b\n\n--b\n\nVersion: 1\n--b\n\n-----BEGIN PGP\n--b--\n"
     with pytest.raises(EmptyDocument, match=r"加密.*encrypted\?"):
         load("a.eml", sealed)
+
+
+def test_members_of_an_archive_open_with_its_password() -> None:
+    locked = make_locked_zip("a.txt", b"Permit 3307", "secret")
+    assert [block.text for block in load_document(locked, "a.zip", password="secret").blocks] == [
+        "a.txt",
+        "Permit 3307",
+    ]
+    with pytest.raises(DamagedFile, match=r"a\.txt.*passwords"):
+        load("a.zip", locked)
+    for wrong in ("hunter2", "\ud800"):
+        with pytest.raises(DamagedFile, match=r"a\.txt.*wrong password") as found:
+            load_document(locked, "a.zip", password=wrong)
+        assert wrong not in found.value.message
+    with pytest.raises(DamagedFile, match="AES"):
+        load_document(make_locked_zip("a.txt", b"x", "secret", method=99), "a.zip", password="secret")
+
+
+def test_a_locked_file_in_an_archive_opens_with_the_same_password() -> None:
+    packed = make_zip({"a.pdf": make_pdf([["Permit 3307"]], password="secret")})
+    assert load_document(packed, "a.zip", password="secret").blocks[-1].text == "Permit 3307"
 
 
 def test_saved_pages_are_their_html() -> None:

@@ -20,7 +20,7 @@ _GAP = 0.6
 """How wide a gap is that words of one line do not have, in heights of a character."""
 _BESIDE = 0.3
 """How much of their height two characters share at least when they are in one row."""
-_SPACE = 2.0
+_SPACE = 1.6
 """Empty heights across the page that end a group of rows: under a running header, around a figure."""
 _MAX_GUTTERS = 3
 _MIN_ROWS = 8

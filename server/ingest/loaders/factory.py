@@ -90,8 +90,10 @@ def loader_for(file_name: str) -> Loader:
     return loader
 
 
-def load_document(data: bytes, file_name: str, depth: int = _DEPTH) -> LoadedDocument:
+def load_document(data: bytes, file_name: str, depth: int = _DEPTH, password: str | None = None) -> LoadedDocument:
     """What the right loader makes of the bytes: the content decides, and the extension where it says nothing.
+
+    The password is tried on the file and on the files inside.
 
     Raises:
         LoadError: no loader, no text, or the content cannot be read.
@@ -99,15 +101,15 @@ def load_document(data: bytes, file_name: str, depth: int = _DEPTH) -> LoadedDoc
     if _is_blank(data):
         loader_for(file_name)
         raise empty("文件为空", "the file is empty")
-    loader = _choose(data, file_name)
+    loader = _choose(data, file_name).unlocked(password)
     if isinstance(loader, Container):
         if depth == 0:
             raise damaged(f"压缩包或邮件嵌套超过 {_DEPTH} 层", f"archives or mails nested deeper than {_DEPTH}")
-        document = loader.load_members(data, lambda inner, name: load_document(inner, name, depth - 1))
+        document = loader.load_members(data, lambda inner, name: load_document(inner, name, depth - 1, password))
     else:
         document = loader.load(data, file_name)
     named = _BY_EXTENSION.get(extension_of(file_name))
-    if named is None or loader is named or {loader.name, named.name} <= _SIMILAR:
+    if named is None or loader.name == named.name or {loader.name, named.name} <= _SIMILAR:
         return document
     note = f"扩展名与内容不符，按 {loader.name} 读取 / the extension is wrong, read as {loader.name}"
     return replace(document, warnings=(note, *document.warnings))
