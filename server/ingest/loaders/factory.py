@@ -68,6 +68,7 @@ _WHITE = "\0\ufeff\u3000\xa0" + string.whitespace
 _OFTEN_TEXT = frozenset({"doc", "xls", "rtf"})
 _LIGHT = frozenset({"text", "markdown"})
 _ZIPPED = frozenset({"docx", "pptx", "xlsx", "odf", "epub"})
+_WAYS_OUT = {"xlsb": ("，请在 Excel 中另存为 xlsx", ", save it as xlsx in Excel")}
 # One of these under the extension of another is nothing to warn of.
 _SIMILAR = frozenset({"mail", "mhtml", "html", "xml"})
 
@@ -85,6 +86,9 @@ def loader_for(file_name: str) -> Loader:
     loader = _BY_EXTENSION.get(extension or ".txt")
     if loader is None or not file_name.strip() or _base(file_name).startswith("."):
         shown = extension or "(无扩展名 / no extension)"
+        if extension[1:] in _WAYS_OUT:
+            zh, en = _WAYS_OUT[extension[1:]]
+            raise UnsupportedFormat(f"暂未支持的文件格式 {shown}{zh} / unsupported format {shown}{en}")
         supported = " ".join(sorted(SUPPORTED_EXTENSIONS))
         raise UnsupportedFormat(f"暂未支持的文件格式 {shown} / unsupported format {shown}, supported: {supported}")
     return loader
@@ -126,7 +130,8 @@ def is_light(data: bytes, file_name: str) -> bool:
 def _choose(data: bytes, file_name: str) -> Loader:
     kind = kind_of(data)
     if kind.startswith("foreign:"):
-        raise UnsupportedFormat(f"暂未支持的文件内容 {kind[8:]} / unsupported content: {kind[8:]}")
+        zh, en = _WAYS_OUT.get(kind[8:], ("", ""))
+        raise UnsupportedFormat(f"暂未支持的文件内容 {kind[8:]}{zh} / unsupported content: {kind[8:]}{en}")
     if kind == "encrypted":
         raise damaged("Office 文件已加密，请去除密码后再上传", "encrypted Office file, remove its password first")
     found = _BY_NAME.get(kind)
