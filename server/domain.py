@@ -153,7 +153,8 @@ class StoredFile:
 
     States: `stored` (bytes only), `pending` (waits or is being read), `keyword` (found by keyword, its
     vectors are on the way), `ready`, `partial` (some chunks have no vector), `failed` (see `reason`).
-    `attributes` are the client's own, for filters; `uid` is an id that nobody can guess.
+    `attributes` are the client's own, for filters; `uid` is an id that nobody can guess. The `password` opens the
+    bytes; it is for their reader only, and never shown.
     """
 
     id: int
@@ -170,6 +171,7 @@ class StoredFile:
     update_time: datetime
     uid: str = ""
     attributes: Metadata = field(default_factory=dict)
+    password: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

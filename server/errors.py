@@ -11,7 +11,8 @@
     ├── LoadError                  code 500, a file cannot be read
     │   ├── UnsupportedFormat      no loader for this extension
     │   ├── EmptyDocument          read, but there is no text in it
-    │   └── DamagedFile            broken, encrypted, or not what its name says
+    │   └── DamagedFile            broken, or not what its name says
+    │       └── LockedFile         encrypted: the password is missing or wrong
     ├── EmbeddingError             code 500, the embedding model failed or its answer is unusable
     │   ├── DimensionMismatch      the model's vectors do not fit the knowledge base
     │   └── PartlyEmbedded         some chunks of a file have no vector
@@ -91,7 +92,11 @@ class EmptyDocument(LoadError):
 
 
 class DamagedFile(LoadError):
-    """The file is broken, encrypted, or not what its name says."""
+    """The file is broken, or not what its name says."""
+
+
+class LockedFile(DamagedFile):
+    """The file is encrypted, and what opens it is missing or wrong."""
 
 
 class EmbeddingError(ZhikuError):

@@ -19,6 +19,7 @@ from server.api import events
 from server.api.deps import Service, ServiceDep
 from server.api.forms import LargeFormRoute
 from server.api.schemas import (
+    PASSWORDS,
     BaseResponse,
     CreateKB,
     DeleteDocs,
@@ -259,6 +260,19 @@ def _custom_docs(text: str) -> dict[str, list[Chunk]]:
     return {whole(name): [_chunk(item) for item in items if item.page_content.strip()] for name, items in docs.items()}
 
 
+def given_passwords(value: str | dict[str, Any]) -> dict[str, str]:
+    """The passwords of files by name; raises InvalidRequest with words that hold none of them."""
+    try:
+        found = json.loads(value.strip() or "{}") if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(password, str) for password in found.values()):
+        raise InvalidRequest(
+            'passwords 应为 JSON 对象 / passwords must be a JSON object like {"file name": "password"}'
+        ) from None
+    return {whole(name): whole(password).replace("\0", "") for name, password in found.items()}
+
+
 @router.post("/upload_docs", operation_id="upload_docs")
 async def upload_docs(
     service: ServiceDep,
@@ -270,12 +284,13 @@ async def upload_docs(
     chunk_overlap: Annotated[FormInt, Form(description="characters that neighbouring chunks share")] = None,
     zh_title_enhance: Annotated[FormBool, Form(description="mark Chinese titles")] = None,
     docs: Annotated[str, Form(description='own chunks: {"file": [{"page_content": "…"}]}')] = "{}",
+    passwords: Annotated[str, Form(description=PASSWORDS)] = "{}",
     not_refresh_vs_cache: Annotated[FormBool, Form(description="accepted; nothing is lost")] = False,  # noqa: ARG001
     wait: Annotated[FormBool, Form(description="false = answer at once with the ids of the jobs")] = True,
 ) -> BaseResponse:
     """Store files and make them searchable; answers when all is done, with the reasons of those that failed."""
     name = kb_label(knowledge_base_name)
-    custom = _custom_docs(docs)
+    custom, keys = _custom_docs(docs), given_passwords(passwords)
     options = service.context.split_options(chunk_size, chunk_overlap, zh_title_enhance)
     sent = [Upload(sent_name(upload.filename), upload.file) for upload in uploads]
     outcome = await service.gates.run(
@@ -287,6 +302,7 @@ async def upload_docs(
             override=bool(override),
             vectorise=to_vector_store is not False,
             docs=custom,
+            passwords=keys,
         ),
     )
     return await _report(service, outcome, "文件上传与向量化完成", wait=wait is not False)
@@ -337,12 +353,17 @@ async def update_info(body: UpdateInfo, service: ServiceDep) -> BaseResponse:
 async def update_docs(body: UpdateDocs, service: ServiceDep) -> BaseResponse:
     """Split and embed files anew that are on the server."""
     name = kb_label(body.knowledge_base_name)
-    custom = _custom_docs(body.docs)
+    custom, keys = _custom_docs(body.docs), given_passwords(body.passwords)
     options = service.context.split_options(body.chunk_size, body.chunk_overlap, body.zh_title_enhance)
     outcome = await service.gates.run(
         name,
         lambda: service.operations.update(
-            service_of(name), body.file_names, options, override_custom=body.override_custom_docs, docs=custom
+            service_of(name),
+            body.file_names,
+            options,
+            override_custom=body.override_custom_docs,
+            docs=custom,
+            passwords=keys,
         ),
     )
     return await _report(service, outcome, "更新文档完成", wait=body.wait)

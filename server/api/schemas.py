@@ -21,6 +21,7 @@ def _blank_is_none(value: Any) -> Any:
 FormInt = Annotated[int | None, BeforeValidator(_blank_is_none)]
 FormBool = Annotated[bool | None, BeforeValidator(_blank_is_none)]
 SearchKind = Annotated[Literal["hybrid", "similarity", "keyword"] | None, BeforeValidator(_blank_is_none)]
+PASSWORDS = 'passwords of encrypted files: {"file": "password"}; kept with the file and never shown'
 LONGEST_QUESTION = 1_000_000
 
 
@@ -142,6 +143,7 @@ class UpdateDocs(KBName, SplitFields):
     file_names: list[str] = Field(description="files that are on the server already")
     override_custom_docs: bool = Field(default=False, description="also those whose chunks a client supplied")
     docs: str = Field(default="{}", description='own chunks as a JSON string: {"file": [{"page_content": "…"}]}')
+    passwords: str | dict[str, Any] = Field(default="{}", description=PASSWORDS)
     not_refresh_vs_cache: bool = Field(default=False, description="accepted and without effect: nothing is lost")
     wait: bool = Field(default=True, description="false = answer at once with the ids of the jobs")
 

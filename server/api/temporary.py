@@ -8,8 +8,8 @@ from fastapi import APIRouter, File, Form, UploadFile
 
 from server.api.deps import ServiceDep
 from server.api.forms import LargeFormRoute
-from server.api.knowledge_base import search_item, sent_name
-from server.api.schemas import BaseResponse, FormBool, FormInt
+from server.api.knowledge_base import given_passwords, search_item, sent_name
+from server.api.schemas import PASSWORDS, BaseResponse, FormBool, FormInt
 from server.api.schemas_chat import SearchTempDocs
 from server.errors import NotFound
 from server.knowledge_base.operations import Upload
@@ -28,12 +28,13 @@ async def upload_temp_docs(
     chunk_size: Annotated[FormInt, Form(description="longest chunk, in characters")] = None,
     chunk_overlap: Annotated[FormInt, Form(description="characters that neighbouring chunks share")] = None,
     zh_title_enhance: Annotated[FormBool, Form(description="mark Chinese titles")] = None,
+    passwords: Annotated[str, Form(description=PASSWORDS)] = "{}",
 ) -> BaseResponse:
     """Keep files for a conversation and make them searchable for who knows the `id`. With `prev_id` they are added to
     those of that id; a file of the same name is replaced. An id that is unknown or over gives a new one."""
     options = service.context.split_options(chunk_size, chunk_overlap, zh_title_enhance)
     sent = [Upload(sent_name(upload.filename), upload.file) for upload in uploads]
-    known = prev_id or knowledge_id
+    known, keys = prev_id or knowledge_id, given_passwords(passwords)
 
     def opened() -> KBService:
         try:
@@ -43,7 +44,7 @@ async def upload_temp_docs(
 
     kb_service = await service.gates.run_free(opened)
     outcome = await service.gates.run(
-        kb_service.kb_name, lambda: service.operations.upload(kb_service, sent, options, override=True)
+        kb_service.kb_name, lambda: service.operations.upload(kb_service, sent, options, override=True, passwords=keys)
     )
     failed = outcome.add_ended(await service.runner.wait(outcome.jobs))
     return BaseResponse(data={"id": kb_service.kb_name, "failed_files": [{name: why} for name, why in failed.items()]})

@@ -27,6 +27,7 @@ _FILE: Select[*tuple[Any, ...]] = select(
     FileRow.update_time,
     FileRow.uid,
     FileRow.attributes,
+    FileRow.password,
 )
 
 
@@ -119,6 +120,11 @@ def set_state(sql: Connection, file_id: int, state: str, reason: str = "") -> No
 def set_uid(sql: Connection, file_id: int, uid: str) -> None:
     """Give a file an id that clients know it by."""
     sql.execute(update(FileRow).where(FileRow.id == file_id).values(uid=uid))
+
+
+def set_password(sql: Connection, file_id: int, password: str | None) -> None:
+    """Record what opens the bytes of a file."""
+    sql.execute(update(FileRow).where(FileRow.id == file_id).values(password=password))
 
 
 def set_attributes(sql: Connection, file_id: int, attributes: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
@@ -17,6 +18,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from server.errors import ConfigurationError
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+# Errors must not show what was written: passwords of files among it.
+_QUIET: dict[str, Any] = {"hide_parameters": True}
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -64,10 +67,12 @@ class Database:
     def _create_engine(self) -> Engine:
         parsed = make_url(self.url)
         if parsed.get_backend_name() != "sqlite":
-            return create_engine(parsed, pool_size=20, max_overflow=20, pool_pre_ping=True)
+            return create_engine(parsed, pool_size=20, max_overflow=20, pool_pre_ping=True, **_QUIET)
         if parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(parsed, pool_size=20, max_overflow=40, connect_args={"check_same_thread": False})
+        engine = create_engine(
+            parsed, pool_size=20, max_overflow=40, connect_args={"check_same_thread": False}, **_QUIET
+        )
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine

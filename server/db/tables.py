@@ -120,6 +120,7 @@ class FileRow(Base):
     reason: Mapped[str] = mapped_column(Text, default="")
     uid: Mapped[str] = mapped_column(String(32), default=new_uid, index=True)
     attributes: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    password: Mapped[str | None] = mapped_column(Text, default=None)
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
     update_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
 

@@ -221,7 +221,8 @@ class Pipeline:
     @contextmanager
     def _opened(self, file: StoredFile) -> Iterator[Reading]:
         try:
-            with self.sandbox.open(self._store.path(file.kb_id, file.storage or ""), file.name) as reading:
+            path = self._store.path(file.kb_id, file.storage or "")
+            with self.sandbox.open(path, file.name, file.password) as reading:
                 yield reading
         except NotFound as error:
             with self._db.read() as sql:

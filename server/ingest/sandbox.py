@@ -82,7 +82,7 @@ class Sandbox:
         self._finalizer = weakref.finalize(self, _stop, self._started)
 
     @contextmanager
-    def open(self, path: Path, file_name: str) -> Iterator[Reading]:
+    def open(self, path: Path, file_name: str, password: str | None = None) -> Iterator[Reading]:
         """The file at `path` as a loader reads it, block by block; waits for a free worker.
 
         Small plain text is read right here: it costs less than the way to a worker, and cannot hurt.
@@ -101,14 +101,14 @@ class Sandbox:
             return
         with self._worker() as worker:
             reading = Reading(iter(()))
-            blocks = worker.read(path, file_name, reading)
+            blocks = worker.read(path, file_name, reading, password)
             reading.blocks = blocks
             with closing(blocks):
                 yield reading
 
-    def load(self, path: Path, file_name: str) -> LoadedDocument:
+    def load(self, path: Path, file_name: str, password: str | None = None) -> LoadedDocument:
         """The whole file at once; otherwise as `open`."""
-        with self.open(path, file_name) as reading:
+        with self.open(path, file_name, password) as reading:
             blocks = tuple(reading.blocks)
         return LoadedDocument(blocks, reading.loader, reading.warnings)
 
@@ -179,11 +179,14 @@ class _Worker:
         self.kill()
         raise LoadError("无法启动解析进程 / the process that reads files does not start")
 
-    def read(self, path: Path, file_name: str, reading: Reading) -> Generator[Block, None, None]:
+    def read(
+        self, path: Path, file_name: str, reading: Reading, password: str | None = None
+    ) -> Generator[Block, None, None]:
         """As `Sandbox.open`; a worker that is not `alive` afterwards is of no more use."""
         deadline = time.monotonic() + self._limits.wall_seconds
         try:
-            self._connection.send_bytes(orjson.dumps({"path": str(path.resolve()), "name": file_name}))
+            request = {"path": str(path.resolve()), "name": file_name, "password": password}
+            self._connection.send_bytes(orjson.dumps(request))
             while "blocks" in (message := self._receive(deadline)):
                 yield from _blocks(message["blocks"])
         except (EOFError, OSError):

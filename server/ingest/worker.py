@@ -59,10 +59,10 @@ def _grant_cpu(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (used + seconds, hard))
 
 
-def _serve(connection: Connection, request: dict[str, str], limits: Limits) -> tuple[dict[str, Any], bool]:
+def _serve(connection: Connection, request: dict[str, Any], limits: Limits) -> tuple[dict[str, Any], bool]:
     """Sends the blocks; returns the last message, and whether this process is fit for another file."""
     try:
-        with open_document(Path(request["path"]), request["name"]) as document:
+        with open_document(Path(request["path"]), request["name"], request["password"]) as document:
             for part in _parts(document.blocks, limits.characters):
                 connection.send_bytes(orjson.dumps({"blocks": part}))
     except FileNotFoundError:

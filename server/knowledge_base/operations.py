@@ -83,17 +83,20 @@ class Operations:
         override: bool = False,
         vectorise: bool = True,
         docs: Mapping[str, Sequence[Chunk]] | None = None,
+        passwords: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Store files and queue their ingestion. A name that is taken is left alone unless `override`."""
         check_split(options)
         kb = kb_service.kb()
         outcome = Outcome()
         custom = {file_label(name): chunks for name, chunks in (docs or {}).items()}
+        keys = {file_label(name): password for name, password in (passwords or {}).items()}
         done = set()
         for upload in uploads:
             try:
                 file = self._store(kb, upload, override)
                 done.add(file.name)
+                self._keep_password(kb, file, keys.get(file.name))
                 if vectorise:
                     self._queue(kb, file, options, custom.get(file.name), outcome)
             except ZhikuError as error:
@@ -144,6 +147,15 @@ class Operations:
             file = files.put(sql, kb.id, label, stored.storage, stored.sha256, stored.size)
             return file, known.storage if known else None
 
+    def _keep_password(self, kb: KnowledgeBase, file: StoredFile, password: str | None) -> None:
+        """Keep a password that was given, "" for none; work under way with another one is given up."""
+        if password is None or (password or None) == file.password:
+            return
+        with self._context.db.write() as sql:
+            files.set_password(sql, file.id, password or None)
+            older = job_rows.active(sql, kb.id, INGEST, file.id)
+            job_rows.cancel(sql, [job.id for job in older], "已有新的密码 / another password was given")
+
     def _queue(
         self,
         kb: KnowledgeBase,
@@ -193,14 +205,17 @@ class Operations:
         *,
         override_custom: bool = False,
         docs: Mapping[str, Sequence[Chunk]] | None = None,
+        passwords: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Split and embed files anew that are on the server already."""
         check_split(options)
         kb, outcome = service.kb(), Outcome()
         custom = {file_label(name): chunks for name, chunks in (docs or {}).items()}
+        keys = {file_label(name): password for name, password in (passwords or {}).items()}
         for name in names:
             try:
                 file = service.find_file(file_label(name))
+                self._keep_password(kb, file, keys.get(file.name))
                 if file.name in custom or not file.custom_docs or override_custom:
                     self._queue(kb, file, options, custom.get(file.name), outcome)
             except ZhikuError as error:

@@ -26,6 +26,39 @@ def make_zip(members: Mapping[str, bytes | str]) -> bytes:
     return stream.getvalue()
 
 
+def make_locked_zip(name: str, data: bytes, password: str, method: int = 0) -> bytes:
+    """An archive with one member, encrypted in PKWARE's old way."""
+    packed = make_zip({name: data})
+    plain = bytes(11) + packed[17:18] + data  # its header ends with the highest byte of the checksum
+    body = _zip_encrypted(plain, password.encode())
+    sizes = struct.pack("<II", len(body), len(data))
+    fields = struct.pack("<HH", 1, method) + packed[10:18] + sizes + struct.pack("<HH", len(name), 0)
+    local = b"PK\x03\x04\x14\0" + fields + name.encode() + body
+    entry = b"PK\x01\x02\x14\0\x14\0" + fields + bytes(14) + name.encode()
+    return local + entry + b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 1, 1, len(entry), len(local), 0)
+
+
+def _zip_encrypted(data: bytes, password: bytes) -> bytes:
+    keys = [0x12345678, 0x23456789, 0x34567890]
+
+    def crc(value: int, byte: int) -> int:
+        return zlib.crc32(bytes([byte]), value ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
+
+    def update(byte: int) -> None:
+        keys[0] = crc(keys[0], byte)
+        keys[1] = ((keys[1] + (keys[0] & 0xFF)) * 134775813 + 1) & 0xFFFFFFFF
+        keys[2] = crc(keys[2], keys[1] >> 24)
+
+    for byte in password:
+        update(byte)
+    out = bytearray()
+    for byte in data:
+        mask = (keys[2] & 0xFFFF) | 2
+        out.append(byte ^ ((mask * (mask ^ 1)) >> 8 & 0xFF))
+        update(byte)
+    return bytes(out)
+
+
 def make_odf(kind: str, body: str, manifest: str = "<manifest/>") -> bytes:
     """An OpenDocument file; `kind` is text, spreadsheet or presentation."""
     content = f"<office:document-content {_NAMESPACES}><office:body><office:{kind}>{body}</office:{kind}>"
@@ -55,26 +88,25 @@ def make_epub(chapters: Mapping[str, str]) -> bytes:
 
 
 def make_ole(streams: Mapping[str, bytes]) -> bytes:
-    """An OLE container; "folder/name" puts a stream into a storage.
+    """An OLE container; "folder/name" puts a stream into a storage, at any depth.
 
     Streams are filled up with NULs to 4096 bytes: smaller ones would have to be packed together.
     """
     streams = {name: data.ljust(4096, b"\0") for name, data in streams.items()}
-    folders = list(dict.fromkeys(name.partition("/")[0] for name in streams if "/" in name))
-    top = [*folders, *(name for name in streams if "/" not in name)]
+    folders = list(dict.fromkeys(name[:at] for name in streams for at, sign in enumerate(name) if sign == "/"))
     entries: list[tuple[str, int, int, int, int, int]] = []  # name, kind, right sibling, child, first sector, size
-    order = [*top, *(name for name in streams if "/" in name)]
+    order = sorted([*folders, *streams], key=lambda name: name.count("/"))  # the first is below the root
     number = {name: at for at, name in enumerate(order, start=1)}
     sectors: list[bytes] = []
     table: list[int] = []
     entries.append(("Root Entry", 5, -1, 1, -2, 0))
     for name in order:
-        group = top if name in top else [other for other in order if other.startswith(name.partition("/")[0] + "/")]
+        group = [other for other in order if other.rpartition("/")[0] == name.rpartition("/")[0]]
         place = group.index(name)
         right = number[group[place + 1]] if place + 1 < len(group) else -1
         if name in folders:
-            child = next(number[other] for other in order if other.startswith(f"{name}/"))
-            entries.append((name, 1, right, child, 0, 0))
+            child = next(number[other] for other in order if other.rpartition("/")[0] == name)
+            entries.append((name.rpartition("/")[2], 1, right, child, 0, 0))
             continue
         data = streams[name]
         first, count = len(sectors), max(1, -(-len(data) // 512))
@@ -102,13 +134,29 @@ def make_msg(
     properties: Mapping[str, str | bytes], attachment: tuple[str, bytes] | None = None, sent: int = 0
 ) -> bytes:
     """An Outlook mail; keys are property tags of four digits, `sent` is in ticks since 1601."""
+    return make_ole(_mail_streams(properties, attachment, sent))
+
+
+def make_forwarded(properties: Mapping[str, str | bytes], inner: Mapping[str, str | bytes], depth: int) -> bytes:
+    """An Outlook mail to which another one is attached, and to that the same again, so many times."""
+    streams = _mail_streams(properties, None, 0)
+    folder = ""
+    for _ in range(depth):
+        folder += "__attach_version1.0_#00000000/__substg1.0_3701000D/"
+        streams |= {folder + name: data for name, data in _mail_streams(inner, None, 0, header=24).items()}
+    return make_ole(streams)
+
+
+def _mail_streams(
+    properties: Mapping[str, str | bytes], attachment: tuple[str, bytes] | None, sent: int, header: int = 32
+) -> dict[str, bytes]:
     streams = {f"__substg1.0_{tag}{_kind(value)}": _raw(value) for tag, value in properties.items()}
-    streams["__properties_version1.0"] = bytes(32) + struct.pack("<IIQ", 0x00390040, 6, sent)
+    streams["__properties_version1.0"] = bytes(header) + struct.pack("<IIQ", 0x00390040, 6, sent)
     if attachment:
         folder = "__attach_version1.0_#00000000"
         streams[f"{folder}/__substg1.0_3707001F"] = _raw(attachment[0])
         streams[f"{folder}/__substg1.0_37010102"] = attachment[1]
-    return make_ole(streams)
+    return streams
 
 
 def _kind(value: str | bytes) -> str:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 
 _PAD = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
 _ID = b"0123456789abcdef"
 _FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
-
+# No program needs the font itself to know its characters: their codes are UTF-16.
+_CHINESE = (
+    b"<< /Type /Font /Subtype /Type0 /BaseFont /STSong-Light /Encoding /UniGB-UTF16-H /DescendantFonts [<< /Type /Font "
+    b"/Subtype /CIDFontType0 /BaseFont /STSong-Light /CIDSystemInfo << /Registry (Adobe) /Ordering (GB1) "
+    b"/Supplement 5 >> >>] >>"
+)
 
 PICTURE = None
 """A page without text, on which something is drawn."""
@@ -31,7 +37,7 @@ def make_pdf(pages: Sequence[Sequence[str] | bytes | None], rotate: int = 0, pas
             rotate,
             number + 1,
         )
-        objects.append(page + b" /Resources << /Font << /F1 3 0 R >> >> >>")
+        objects.append(page + b" /Resources << /Font << /F1 3 0 R /F2 %s >> >> >>" % _CHINESE)
         stream = _content(lines)
         if password is not None:
             stream = _rc4(hashlib.md5(key + (number + 1).to_bytes(3, "little") + b"\0\0").digest()[:10], stream)
@@ -43,6 +49,17 @@ def make_pdf(pages: Sequence[Sequence[str] | bytes | None], rotate: int = 0, pas
         objects.append(b"<< /Filter /Standard /V 1 /R 2 /O <%s> /U <%s> /P -4 >>" % values)
         extra = b" /Encrypt %d 0 R /ID [<%s> <%s>]" % (len(objects), _ID.hex().encode(), _ID.hex().encode())
     return _file(objects, extra)
+
+
+def placed(texts: Iterable[tuple[float, float, str]]) -> bytes:
+    """The content of a page with these texts, each at x and y, written in this order."""
+    shown = (
+        f"BT /F1 10 Tf {x} {y} Td ({text}) Tj ET"
+        if text.isascii()
+        else f"BT /F2 10 Tf {x} {y} Td <{text.encode('utf-16-be').hex()}> Tj ET"
+        for x, y, text in texts
+    )
+    return zlib.compress("\n".join(shown).encode())
 
 
 def _content(lines: Sequence[str] | bytes | None) -> bytes:

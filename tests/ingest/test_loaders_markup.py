@@ -17,7 +17,7 @@ from server.domain import LoadedDocument
 from server.errors import DamagedFile, EmptyDocument, LoadError, UnsupportedFormat
 from server.ingest.loaders import archive, image
 from server.ingest.loaders.factory import SUPPORTED_EXTENSIONS, is_light, load_document, loader_for
-from tests.ingest.makers import XLS, make_msg, make_odf, make_ole, make_zip
+from tests.ingest.makers import XLS, make_forwarded, make_locked_zip, make_msg, make_odf, make_ole, make_zip
 from tests.ingest.pdf_maker import make_pdf
 
 
@@ -234,6 +234,27 @@ def test_sealed_mails_are_empty() -> None:
         load("a.eml", sealed)
 
 
+def test_members_of_an_archive_open_with_its_password() -> None:
+    locked = make_locked_zip("a.txt", b"Permit 3307", "secret")
+    assert [block.text for block in load_document(locked, "a.zip", password="secret").blocks] == [
+        "a.txt",
+        "Permit 3307",
+    ]
+    with pytest.raises(DamagedFile, match=r"a\.txt.*passwords"):
+        load("a.zip", locked)
+    for wrong in ("hunter2", "\ud800"):
+        with pytest.raises(DamagedFile, match=r"a\.txt.*wrong password") as found:
+            load_document(locked, "a.zip", password=wrong)
+        assert wrong not in found.value.message
+    with pytest.raises(DamagedFile, match="AES"):
+        load_document(make_locked_zip("a.txt", b"x", "secret", method=99), "a.zip", password="secret")
+
+
+def test_a_locked_file_in_an_archive_opens_with_the_same_password() -> None:
+    packed = make_zip({"a.pdf": make_pdf([["Permit 3307"]], password="secret")})
+    assert load_document(packed, "a.zip", password="secret").blocks[-1].text == "Permit 3307"
+
+
 def test_saved_pages_are_their_html() -> None:
     page = b"MIME-Version: 1.0\nContent-Type: multipart/related; boundary=b\n\n--b\nContent-Type: text/html\n"
     page += b"Content-Transfer-Encoding: quoted-printable\n\n<p>caf=E9 =\nau lait</p>\n--b\nContent-Type: text/css\n\nx\n--b--\n"
@@ -265,6 +286,24 @@ def test_outlook_mails_read_like_others(properties: dict[str, str | bytes], text
     assert found[:2] == [(("潮汐",), "潮汐"), (("潮汐",), "From: Ann\nTo: b@x.org\nDate: 2022-06-18 04:26 UTC")]
     assert found[2] == (("潮汐",), text)
     assert found[-2:-1] == [(("a.txt",), "a.txt")]
+
+
+def test_an_outlook_mail_in_another_is_read() -> None:
+    data = make_forwarded({"0037": "Fwd", "1000": "see below"}, {"0037": "Tides", "1000": "high at noon"}, depth=1)
+    date = "Date: 1601-01-01 00:00 UTC"
+    assert places("a.msg", data)[2:] == [
+        (("Fwd",), "see below"),
+        (("Tides",), "Tides"),
+        (("Tides", "Tides"), "Tides"),
+        (("Tides", "Tides"), date),
+        (("Tides", "Tides"), "high at noon"),
+    ]
+
+
+def test_outlook_mails_in_each_other_end_somewhere() -> None:
+    document = load("a.msg", make_forwarded({"0037": "0"}, {"1000": "deeper"}, depth=4))
+    assert sum(block.text == "deeper" for block in document.blocks) == 3
+    assert "nested deeper than 3" in document.warnings[0]
 
 
 # --- archives

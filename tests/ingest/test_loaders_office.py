@@ -8,6 +8,7 @@ import zipfile
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
+import docx
 import openpyxl
 import pptx
 import pytest
@@ -17,7 +18,7 @@ from server.domain import Block, LoadedDocument
 from server.errors import DamagedFile, EmptyDocument, UnsupportedFormat
 from server.ingest.loaders import legacy, xlsx
 from server.ingest.loaders.cells import Value, shown
-from server.ingest.loaders.factory import load_document
+from server.ingest.loaders.factory import load_document, loader_for
 from tests.ingest.makers import XLS, make_epub, make_odf, make_ole, make_zip
 
 
@@ -343,3 +344,51 @@ def test_damage_anywhere_is_a_clear_error(name: str) -> None:
         except (DamagedFile, EmptyDocument, UnsupportedFormat):
             continue
         assert blocks
+
+
+WORD_KIND = "openxmlformats-officedocument.wordprocessingml.document"
+SLIDES_KIND = "openxmlformats-officedocument.presentationml.presentation"
+SHEET_KIND = "openxmlformats-officedocument.spreadsheetml.sheet"
+
+
+def retyped(data: bytes, old: str, new: str) -> bytes:
+    """The same package that says it is of another kind."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    types = members["[Content_Types].xml"]
+    members["[Content_Types].xml"] = types.replace(f"vnd.{old}.main".encode(), f"vnd.{new}.main".encode())
+    assert members["[Content_Types].xml"] != types
+    return make_zip(members)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("a.docm", WORD_KIND, "ms-word.document.macroEnabled"),
+        ("a.dotx", WORD_KIND, "openxmlformats-officedocument.wordprocessingml.template"),
+        ("a.dotm", WORD_KIND, "ms-word.template.macroEnabledTemplate"),
+        ("a.pptm", SLIDES_KIND, "ms-powerpoint.presentation.macroEnabled"),
+        ("a.ppsx", SLIDES_KIND, "openxmlformats-officedocument.presentationml.slideshow"),
+        ("a.ppsm", SLIDES_KIND, "ms-powerpoint.slideshow.macroEnabled"),
+        ("a.potm", SLIDES_KIND, "ms-powerpoint.template.macroEnabled"),
+        ("a.xlsm", SHEET_KIND, "ms-excel.sheet.macroEnabled"),
+        ("a.xltm", SHEET_KIND, "ms-excel.template.macroEnabled"),
+    ],
+)
+def test_macros_and_templates_read_as_their_siblings(name: str, old: str, new: str) -> None:
+    document: Any = docx.Document()
+    document.add_paragraph("Permit 3307")
+    siblings = {WORD_KIND: document, SLIDES_KIND: make_pptx(), SHEET_KIND: make_xlsx(s=[["a"], ["3307"]])}
+    data = saved(siblings[old])
+    found = load_document(retyped(data, old, new), name)
+    assert found.blocks == load_document(data, name).blocks
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize("name", ["a.xlsb", "a.xlsx"])
+def test_a_binary_workbook_names_the_way_out(name: str) -> None:
+    data = make_zip({"[Content_Types].xml": "<Types/>", "xl/workbook.bin": b"\x83\1\0"})
+    with pytest.raises(UnsupportedFormat, match=r"xlsb，请在 Excel 中另存为 xlsx.*save it as xlsx"):
+        load_document(data, name)
+    with pytest.raises(UnsupportedFormat, match=r"\.xlsb.*save it as xlsx"):
+        loader_for("a.xlsb")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from server.domain import LoadedDocument
-from server.errors import DamagedFile, EmptyDocument
+from server.errors import DamagedFile, EmptyDocument, LockedFile
 from server.ingest.loaders import pdf
-from server.ingest.loaders.factory import loader_for
+from server.ingest.loaders.factory import load_document, loader_for
 from server.ingest.loaders.pdf_text import page_lines, paragraphs, without_running_lines
 from tests.ingest.pdf_maker import PICTURE, make_pdf
 
@@ -84,8 +84,18 @@ def test_an_empty_user_password_is_none() -> None:
 
 
 def test_a_real_password_is_asked_for() -> None:
-    with pytest.raises(DamagedFile, match=r"密码.*encrypted"):
-        load(make_pdf([["Permit 3307"]], password="secret"))
+    data = make_pdf([["Permit 3307"]], password="secret")
+    with pytest.raises(LockedFile, match=r"密码.*passwords.*encrypted.*passwords"):
+        load(data)
+    with pytest.raises(LockedFile, match=r"密码不正确.*wrong password") as wrong:
+        load_document(data, "a.pdf", password="hunter2")
+    assert "hunter2" not in wrong.value.message
+    assert load_document(data, "a.pdf", password="secret").blocks[0].text == "Permit 3307"
+
+
+def test_a_password_that_is_not_needed_does_no_harm() -> None:
+    for data in (make_pdf([["Permit 3307"]]), make_pdf([["Permit 3307"]], password="")):
+        assert load_document(data, "a.pdf", password="secret").warnings == ()
 
 
 @pytest.mark.parametrize("data", [b"", b"just text", make_pdf([["x"]])[:60]])

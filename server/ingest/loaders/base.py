@@ -9,7 +9,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from server.domain import Block, LoadedDocument
-from server.errors import DamagedFile, EmptyDocument, UnsupportedFormat
+from server.errors import DamagedFile, EmptyDocument, LockedFile, UnsupportedFormat
 
 
 class Loader(ABC):
@@ -30,6 +30,10 @@ class Loader(ABC):
         Raises EmptyDocument when the file is sound and has no text, DamagedFile when it cannot be read.
         `file_name` is a label: only its extension means anything.
         """
+
+    def unlocked(self, password: str | None) -> Loader:  # noqa: ARG002 - most formats have no passwords
+        """The loader for files that this password may open."""
+        return self
 
 
 Read = Callable[[bytes, str], LoadedDocument]
@@ -55,6 +59,18 @@ def _refuse(_data: bytes, file_name: str) -> LoadedDocument:
 def damaged(zh: str, en: str) -> DamagedFile:
     """The error for a file that cannot be read; both reasons are shown to the user."""
     return DamagedFile(f"文件无法读取：{zh} / cannot read the file: {en}")
+
+
+def locked(password: str | None) -> LockedFile:
+    """The error for an encrypted file that `password` does not open; the password is not told."""
+    if password is None:
+        return LockedFile(
+            "文件已加密，需要密码：上传时用 passwords 字段给出，或请去除密码后再上传 / encrypted, needs its password: "
+            'send it in the field passwords, {"file name": "password"}, or remove it from the file'
+        )
+    return LockedFile(
+        "密码不正确，请用 passwords 字段给出正确的密码 / wrong password: send the right one in the field passwords"
+    )
 
 
 def empty(zh: str = "文件中没有文本", en: str = "the file holds no text") -> EmptyDocument:

@@ -34,12 +34,18 @@ _BROKEN = (
     NotImplementedError, RuntimeError, BadZipFile, zlib.error,
 )  # fmt: skip
 
+_OTHER_KINDS = (
+    "application/vnd.ms-word.document.macroEnabled.main+xml",
+    "application/vnd.ms-word.template.macroEnabledTemplate.main+xml",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
+)
+
 
 class DocxLoader(Loader):
     """Paragraphs under their headings, tables as Markdown rows, then notes, headers and footers once."""
 
     name = "docx"
-    extensions = frozenset({".docx"})
+    extensions = frozenset({".docx", ".docm", ".dotx", ".dotm"})
     binary = True
 
     @override
@@ -57,10 +63,22 @@ class DocxLoader(Loader):
         return finish(blocks, self.name)
 
 
-def _blocks(data: bytes) -> Iterator[Block]:
-    from docx import Document
+def _open(data: bytes) -> Any:
+    """The document; those with macros and templates are the same content under other names."""
+    from docx.opc.part import PartFactory
+    from docx.package import Package
+    from docx.parts.document import DocumentPart
 
-    document = Document(io.BytesIO(data))
+    for kind in _OTHER_KINDS:
+        PartFactory.part_type_for[kind] = DocumentPart
+    part = Package.open(io.BytesIO(data)).main_document_part
+    if not isinstance(part, DocumentPart):
+        raise ValueError(part.content_type)
+    return part.document
+
+
+def _blocks(data: bytes) -> Iterator[Block]:
+    document = _open(data)
     levels = heading_levels(document)
     path = HeadingPath()
     for element in story(document.element.body):

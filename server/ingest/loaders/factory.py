@@ -73,6 +73,7 @@ _WHITE = "\0\ufeff\u3000\xa0" + string.whitespace
 _OFTEN_TEXT = frozenset({"doc", "xls", "rtf"})
 _LIGHT = frozenset({"text", "markdown"})
 _ZIPPED = frozenset({"docx", "pptx", "xlsx", "odf", "epub"})
+_WAYS_OUT = {"xlsb": ("，请在 Excel 中另存为 xlsx", ", save it as xlsx in Excel")}
 # One of these under the extension of another is nothing to warn of.
 _SIMILAR = frozenset({"mail", "mhtml", "html", "xml"})
 
@@ -90,13 +91,18 @@ def loader_for(file_name: str) -> Loader:
     loader = _BY_EXTENSION.get(extension or ".txt")
     if loader is None or not file_name.strip() or _base(file_name).startswith("."):
         shown = extension or "(无扩展名 / no extension)"
+        if extension[1:] in _WAYS_OUT:
+            zh, en = _WAYS_OUT[extension[1:]]
+            raise UnsupportedFormat(f"暂未支持的文件格式 {shown}{zh} / unsupported format {shown}{en}")
         supported = " ".join(sorted(SUPPORTED_EXTENSIONS))
         raise UnsupportedFormat(f"暂未支持的文件格式 {shown} / unsupported format {shown}, supported: {supported}")
     return loader
 
 
-def load_document(data: bytes, file_name: str, depth: int = _DEPTH) -> LoadedDocument:
+def load_document(data: bytes, file_name: str, depth: int = _DEPTH, password: str | None = None) -> LoadedDocument:
     """What the right loader makes of the bytes: the content decides, and the extension where it says nothing.
+
+    The password is tried on the file and on the files inside.
 
     Raises:
         LoadError: no loader, no text, or the content cannot be read.
@@ -104,15 +110,15 @@ def load_document(data: bytes, file_name: str, depth: int = _DEPTH) -> LoadedDoc
     if _is_blank(data):
         loader_for(file_name)
         raise empty("文件为空", "the file is empty")
-    loader = _choose(data, file_name)
+    loader = _choose(data, file_name).unlocked(password)
     if isinstance(loader, Container):
         if depth == 0:
             raise damaged(f"压缩包或邮件嵌套超过 {_DEPTH} 层", f"archives or mails nested deeper than {_DEPTH}")
-        document = loader.load_members(data, lambda inner, name: load_document(inner, name, depth - 1))
+        document = loader.load_members(data, lambda inner, name: load_document(inner, name, depth - 1, password))
     else:
         document = loader.load(data, file_name)
     named = _BY_EXTENSION.get(extension_of(file_name))
-    if named is None or loader is named or {loader.name, named.name} <= _SIMILAR:
+    if named is None or loader.name == named.name or {loader.name, named.name} <= _SIMILAR:
         return document
     note = f"扩展名与内容不符，按 {loader.name} 读取 / the extension is wrong, read as {loader.name}"
     return replace(document, warnings=(note, *document.warnings))
@@ -128,10 +134,10 @@ class OpenDocument:
 
 
 @contextmanager
-def open_document(path: Path, file_name: str) -> Iterator[OpenDocument]:
+def open_document(path: Path, file_name: str, password: str | None = None) -> Iterator[OpenDocument]:
     """As `load_document`, for a file on disk: huge plain text is read as its blocks are asked for."""
     if path.stat().st_size < LARGE:
-        document = load_document(path.read_bytes(), file_name)
+        document = load_document(path.read_bytes(), file_name, password=password)
         yield OpenDocument(document.blocks, document.loader, document.warnings)
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -139,7 +145,7 @@ def open_document(path: Path, file_name: str) -> Iterator[OpenDocument]:
         if isinstance(loader, TextLoader):
             yield OpenDocument(loader.blocks(data), loader.name)
             return
-        document = load_document(data[:], file_name)
+        document = load_document(data[:], file_name, password=password)
     yield OpenDocument(document.blocks, document.loader, document.warnings)
 
 
@@ -154,7 +160,8 @@ def is_light(data: bytes, file_name: str) -> bool:
 def _choose(data: bytes, file_name: str) -> Loader:
     kind = kind_of(data)
     if kind.startswith("foreign:"):
-        raise UnsupportedFormat(f"暂未支持的文件内容 {kind[8:]} / unsupported content: {kind[8:]}")
+        zh, en = _WAYS_OUT.get(kind[8:], ("", ""))
+        raise UnsupportedFormat(f"暂未支持的文件内容 {kind[8:]}{zh} / unsupported content: {kind[8:]}{en}")
     if kind == "encrypted":
         raise damaged("Office 文件已加密，请去除密码后再上传", "encrypted Office file, remove its password first")
     found = _BY_NAME.get(kind)

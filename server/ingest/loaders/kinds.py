@@ -87,6 +87,8 @@ def _zip_kind(data: bytes) -> str:
             declared = _mimetype(archive) if "mimetype" in names else ""
     except UNREADABLE:
         return "broken zip"
+    if "xl/workbook.bin" in names:
+        return "foreign:xlsb"
     for part, kind in (("word/", "docx"), ("ppt/", "pptx"), ("xl/", "xlsx")):
         if "[Content_Types].xml" in names and any(name.startswith(part) for name in names):
             return kind

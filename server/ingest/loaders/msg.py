@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from typing_extensions import override
 from server.domain import Block, LoadedDocument
 from server.ingest.loaders.base import Container, Read, damaged, finish
 from server.ingest.loaders.encoding import clean, decode
+from server.ingest.loaders.headings import HEADING
 from server.ingest.loaders.html import decode_html, html_blocks
 from server.ingest.loaders.mail import attachment_blocks, mail_head
 from server.ingest.loaders.rtf import rtf_text
@@ -22,11 +24,15 @@ from server.ingest.loaders.text import paragraphs
 # MAPI property tags (MS-OXPROPS).
 _SUBJECT, _SENDER, _SENDER_MAIL, _TO, _CC = "0037", "0C1A", "0C1F", "0E04", "0E03"
 _BODY, _HTML, _RTF = "1000", "1013", "1009"
-_NAME, _SHORT_NAME, _ATTACHED = "3707", "3704", "3701"
+_NAME, _SHORT_NAME, _SHOWN_NAME, _ATTACHED = "3707", "3704", "3001", "3701"
 _SENT, _RECEIVED = 0x00390040, 0x0E060040
 _UNICODE, _BYTES, _BINARY = "001F", "001E", "0102"
 _PROPERTIES = "__properties_version1.0"
-_ROOT_HEADER = 32
+_MAIL = "__substg1.0_3701000D"
+"""The storage of a mail that is attached as such."""
+_ROOT_HEADER, _INNER_HEADER = 32, 24
+_DEPTH = 3
+"""How many mails may lie in each other inside one file."""
 _EPOCH = datetime(1601, 1, 1, tzinfo=UTC)
 
 
@@ -52,8 +58,12 @@ class MsgLoader(Container):
 
 
 class _Mail:
-    def __init__(self, container: Any) -> None:
+    """The mail of a container, or one that lies in the storage `at` of it."""
+
+    def __init__(self, container: Any, at: tuple[str, ...] = (), depth: int = 0) -> None:
         self._container = container
+        self._at = at
+        self._depth = depth
 
     def head(self) -> Iterator[Block]:
         """Subject, sender, recipients and date."""
@@ -69,13 +79,27 @@ class _Mail:
             yield Block(block.text, headings=(*path, *block.headings), whole=block.whole, metadata=block.metadata)
 
     def attachments(self, read: Read, warnings: list[str]) -> Iterator[Block]:
-        """The files attached; mails attached as such are left out."""
-        folders = {path[0] for path in self._container.listdir() if path[0].startswith("__attach")}
-        for folder in sorted(folders):
+        """The files and mails attached."""
+        level = len(self._at)
+        paths = (path for path in self._container.listdir() if tuple(path[:level]) == self._at)
+        for folder in sorted({path[level] for path in paths if path[level].startswith("__attach")}):
             name = self._string(_NAME, folder) or self._string(_SHORT_NAME, folder)
+            if self._container.exists([*self._at, folder, _MAIL]):
+                yield from self._attached_mail(folder, name, read, warnings)
+                continue
             content = self._stream(_ATTACHED, _BINARY, folder)
             if name and content:
                 yield from attachment_blocks(content, name, read, warnings)
+
+    def _attached_mail(self, folder: str, name: str, read: Read, warnings: list[str]) -> Iterator[Block]:
+        inner = _Mail(self._container, (*self._at, folder, _MAIL), self._depth + 1)
+        name = name or self._string(_SHOWN_NAME, folder) or inner._string(_SUBJECT) or "mail"
+        if inner._depth > _DEPTH:
+            warnings.append(f"{name}: 邮件嵌套超过 {_DEPTH} 层 / mails nested deeper than {_DEPTH}")
+            return
+        yield Block(name, headings=(name,), metadata={"kind": HEADING})
+        for block in (*inner.head(), *inner.body(), *inner.attachments(read, warnings)):
+            yield replace(block, headings=(name, *block.headings))
 
     def _text_blocks(self) -> Iterator[Block]:
         if text := self._string(_BODY):
@@ -95,15 +119,15 @@ class _Mail:
         return decode(narrow).strip() if narrow else ""
 
     def _stream(self, tag: str, kind: str, folder: str = "") -> bytes:
-        path = [*([folder] if folder else []), f"__substg1.0_{tag}{kind}"]
+        path = [*self._at, *([folder] if folder else []), f"__substg1.0_{tag}{kind}"]
         if not self._container.exists(path):
             return b""
         with self._container.openstream(path) as stream:
             return bytes(stream.read())
 
     def _date(self) -> str:
-        with self._container.openstream(_PROPERTIES) as stream:
-            table = stream.read()[_ROOT_HEADER:]
+        with self._container.openstream([*self._at, _PROPERTIES]) as stream:
+            table = stream.read()[_INNER_HEADER if self._at else _ROOT_HEADER :]
         for at in range(0, len(table) - 15, 16):
             tag, _flags, value = struct.unpack_from("<IIQ", table, at)
             if tag in (_SENT, _RECEIVED):

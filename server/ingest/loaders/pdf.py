@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from server.domain import Block, LoadedDocument
 from server.errors import LoadError
-from server.ingest.loaders.base import Loader, damaged, empty, finish
+from server.ingest.loaders.base import Loader, damaged, empty, finish, locked
+from server.ingest.loaders.columns import layer_text
 from server.ingest.loaders.ocr import ocr_installed, read_picture
 from server.ingest.loaders.pdf_text import page_lines, paragraphs, without_running_lines
 
@@ -36,12 +37,19 @@ class PdfLoader(Loader):
     extensions = frozenset({".pdf"})
     binary = True
 
+    def __init__(self, password: str | None = None) -> None:
+        self._password = password
+
+    @override
+    def unlocked(self, password: str | None) -> Loader:
+        return PdfLoader(password)
+
     @override
     def load(self, data: bytes, file_name: str) -> LoadedDocument:
         if not data:
             raise damaged("文件为空（0 字节）", "the file is empty (0 bytes)")
         with _PDFIUM:
-            pages = _read(data)
+            pages = _read(data, self._password)
         unread = [number for number, page in enumerate(pages, start=1) if page.unread]
         if not any(page.text.strip() for page in pages):
             raise _no_text(unread)
@@ -58,19 +66,31 @@ class _Page:
     unread: bool = False
 
 
-def _read(data: bytes) -> list[_Page]:
+def _read(data: bytes, password: str | None = None) -> list[_Page]:
     """All pages; raises DamagedFile."""
-    import pypdfium2 as pdfium
-
-    try:
-        document = pdfium.PdfDocument(data)
-    except pdfium.PdfiumError as error:
-        raise _refusal(error) from error
+    document = _open(data, password)
     reader = _PageReader(document)
     try:
         return [reader.read(index) for index in range(len(document))]
     finally:
         document.close()
+
+
+def _open(data: bytes, password: str | None) -> Any:
+    """The document; one that opens with the empty password needs no other."""
+    import pypdfium2 as pdfium
+
+    try:
+        return pdfium.PdfDocument(data)
+    except pdfium.PdfiumError as error:
+        if error.err_code != _PASSWORD:
+            raise damaged("PDF 已损坏或不是 PDF", f"broken, or no PDF at all ({error})") from error
+    if password is None:
+        raise locked(None)
+    try:
+        return pdfium.PdfDocument(data, password)
+    except (pdfium.PdfiumError, ValueError):
+        raise locked(password) from None
 
 
 class _PageReader:
@@ -112,7 +132,7 @@ def _text_layer(page: Any) -> str:
     page.set_rotation(0)
     layer = page.get_textpage()
     try:
-        return str(layer.get_text_range())
+        return layer_text(layer)
     finally:
         layer.close()
         page.set_rotation(rotation)
@@ -138,12 +158,6 @@ def _no_text(unread: Sequence[int]) -> LoadError:
             "no text layer, scanned? needs OCR (pip install 'zhiku[ocr]')",
         )
     return empty("PDF 没有文本层，也没有识别出文字", "no text layer, and no text was found in its pictures")
-
-
-def _refusal(error: Exception) -> LoadError:
-    if getattr(error, "err_code", None) == _PASSWORD or "password" in str(error).lower():
-        return damaged("PDF 已加密，需要密码，请去除密码后再上传", "encrypted PDF, remove its password first")
-    return damaged("PDF 已损坏或不是 PDF", f"broken, or no PDF at all ({error})")
 
 
 def _blank_pages(numbers: Sequence[int]) -> Iterator[str]:

@@ -83,17 +83,18 @@ def paragraphs(lines: Sequence[str]) -> str:
 
 def _full_width(lines: Sequence[str]) -> float:
     """How wide a line must be to count as full: near to the widest quarter of the page."""
-    widths = sorted(map(_width, lines))
+    widths = sorted(map(text_width, lines))
     return 0.75 * widths[len(widths) * 3 // 4]
 
 
-def _width(line: str) -> int:
+def text_width(line: str) -> int:
+    """The width of a line in narrow characters: Chinese ones are twice as wide."""
     return len(line) + len(_WIDE.findall(line))
 
 
 def _goes_on(before: str, line: str, full: float) -> bool:
     """Whether a line ended for want of room only."""
-    width = _width(before)
+    width = text_width(before)
     if width < _MIN_WIDTH:
         return False
     if _SENTENCE_END.search(before):

@@ -21,12 +21,14 @@ _DIAGRAM_DATA = "/diagramData"
 _TEXT = "{http://schemas.openxmlformats.org/drawingml/2006/main}t"
 _PARAGRAPH = "{http://schemas.openxmlformats.org/drawingml/2006/main}p"
 
+_MACROS = tuple(f"application/vnd.ms-powerpoint.{kind}.macroEnabled.main+xml" for kind in ("slideshow", "template"))
+
 
 class PptxLoader(Loader):
     """Shapes from the top down, each a block; `page` is the number of the slide, its title the heading."""
 
     name = "pptx"
-    extensions = frozenset({".pptx", ".pptm", ".ppsx", ".potx"})
+    extensions = frozenset({".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"})
     binary = True
 
     @override
@@ -50,7 +52,7 @@ def _blocks(data: bytes) -> Iterator[Block]:
         from pptx.opc.package import PartFactory
         from pptx.parts.presentation import PresentationPart
 
-        for kind in (CONTENT_TYPE.PML_SLIDESHOW_MAIN, CONTENT_TYPE.PML_TEMPLATE_MAIN):
+        for kind in (CONTENT_TYPE.PML_SLIDESHOW_MAIN, CONTENT_TYPE.PML_TEMPLATE_MAIN, *_MACROS):
             PartFactory.part_type_for[kind] = PresentationPart
         part = Package.open(io.BytesIO(data)).main_document_part
     for number, slide in enumerate(part.presentation.slides, start=1):

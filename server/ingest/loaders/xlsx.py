@@ -32,7 +32,7 @@ class XlsxLoader(Loader):
     """
 
     name = "xlsx"
-    extensions = frozenset({".xlsx", ".xlsm", ".xltx"})
+    extensions = frozenset({".xlsx", ".xlsm", ".xltx", ".xltm"})
     binary = True
 
     @override

@@ -10,10 +10,12 @@ from typing_extensions import override
 from server.domain import Block, LoadedDocument
 from server.errors import DamagedFile, EmptyDocument, LoadError
 from server.ingest.loaders.archive import UNREADABLE, is_encrypted, is_unsafe, member_name, open_zip, unreadable_member
-from server.ingest.loaders.base import Container, Read, damaged, finish
+from server.ingest.loaders.base import Container, Loader, Read, damaged, finish, locked
 from server.ingest.loaders.members import member_blocks
 
 _JUNK = ("__MACOSX/", ".DS_Store", "Thumbs.db", "desktop.ini")
+_AES = 99
+"""The method under which encrypted members of WinZip and 7-Zip hide the one they are packed with."""
 
 
 class ZipLoader(Container):
@@ -23,35 +25,53 @@ class ZipLoader(Container):
     extensions = frozenset({".zip"})
     binary = True
 
+    def __init__(self, password: str | None = None) -> None:
+        self._password = password
+
+    @override
+    def unlocked(self, password: str | None) -> Loader:
+        return ZipLoader(password)
+
     @override
     def load_members(self, data: bytes, read: Read) -> LoadedDocument:
         warnings: list[str] = []
         with open_zip(data) as archive:
-            blocks = list(_blocks(archive, read, warnings))
+            blocks = list(_blocks(archive, self._password, read, warnings))
         if not blocks and warnings:
             raise DamagedFile(f"压缩包内没有可读的文件 / nothing in the archive could be read: {warnings[0]}")
         return finish(blocks, self.name, warnings)
 
 
-def _blocks(archive: zipfile.ZipFile, read: Read, warnings: list[str]) -> Iterator[Block]:
+def _blocks(archive: zipfile.ZipFile, password: str | None, read: Read, warnings: list[str]) -> Iterator[Block]:
     for member in archive.infolist():
         name = member_name(member)
         if member.is_dir() or name.startswith(_JUNK[0]) or name.endswith(_JUNK[1:]):
             continue
         try:
-            yield from member_blocks(_bytes(archive, member, name), name, read, warnings)
+            yield from member_blocks(_bytes(archive, member, name, password), name, read, warnings)
         except EmptyDocument:
             continue
         except LoadError as error:
             warnings.append(f"{name}: {error.message}")
 
 
-def _bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> bytes:
+def _bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, password: str | None) -> bytes:
     if is_unsafe(member):
         raise damaged("路径越界或是符号链接，已拒绝", "a link, or its path leads out of the archive; refused")
     if is_encrypted(member):
-        raise damaged("已加密", "encrypted")
+        return _decrypted(archive, member, password)
     try:
         return archive.read(member)
     except UNREADABLE as error:
         raise unreadable_member(name, error) from error
+
+
+def _decrypted(archive: zipfile.ZipFile, member: zipfile.ZipInfo, password: str | None) -> bytes:
+    if member.compress_type == _AES:
+        raise damaged("AES 加密的压缩包无法读取，请解压后上传", "encrypted with AES, not read: unpack it first")
+    if password is None:
+        raise locked(None)
+    try:
+        return archive.read(member, password.encode())
+    except UNREADABLE:  # one wrong password in 256 is only noticed by the checksum
+        raise locked(password) from None
