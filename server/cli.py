@@ -180,7 +180,7 @@ def _ingest(runtime: Any, name: str, found: Sequence[tuple[str, Path]], *, overr
     from server.knowledge_base.operations import Outcome, Upload, service_of
 
     service = runtime.service
-    options = service.context.split_options(None, None, None)
+    options = service.context.split_options
     outcome = Outcome()
     for label, path in found:
         with path.open("rb") as stream:

@@ -33,6 +33,8 @@ from server.api.schemas import (
     Manifest,
     RecreateVectorStore,
     SearchDocs,
+    SplitFields,
+    SplitSettings,
     UpdateDocs,
     UpdateDocsById,
     UpdateInfo,
@@ -44,7 +46,7 @@ from server.domain import Chunk, Hit, StoredFile
 from server.errors import InvalidRequest, NotFound, ZhikuError
 from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.manifest import compare
-from server.knowledge_base.operations import Outcome, Upload, service_of
+from server.knowledge_base.operations import Outcome, Upload, check_split, service_of
 from server.knowledge_base.search import SearchOptions
 from server.knowledge_base.service import KBService
 from server.names import file_label, kb_label
@@ -95,10 +97,36 @@ async def create_knowledge_base(body: CreateKB, service: ServiceDep) -> BaseResp
 
     def create() -> None:
         kind = body.vector_store_type or service.settings.default_vs_type
-        KBServiceFactory.get_service(name, kind, body.embed_model).create_kb(clean_text(body.kb_info or ""))
+        options = service.context.split_options.changed(**_split_fields(body))
+        check_split(options)
+        KBServiceFactory.get_service(name, kind, body.embed_model).create_kb(clean_text(body.kb_info or ""), options)
 
     await service.gates.run(name, create)
     return BaseResponse(msg=f"已新增知识库 {name}")
+
+
+def _split_fields(body: SplitFields) -> dict[str, Any]:
+    return {
+        "chunk_size": body.chunk_size,
+        "chunk_overlap": body.chunk_overlap,
+        "zh_title_enhance": body.zh_title_enhance,
+        "splitter": body.text_splitter or None,
+    }
+
+
+@router.post("/update_split_settings", operation_id="update_split_settings")
+async def update_split_settings(body: SplitSettings, service: ServiceDep) -> BaseResponse:
+    """Cut files that come from now on in another way; `recreate_vector_store` cuts those that are there so."""
+    name = kb_label(body.knowledge_base_name)
+
+    def change() -> dict[str, Any]:
+        kb = service_of(name)
+        options = kb.split_options(**_split_fields(body))
+        check_split(options)
+        kb.set_split_options(options)
+        return options.as_dict()
+
+    return BaseResponse(data=await service.gates.run(name, change))
 
 
 @router.post("/delete_knowledge_base", operation_id="delete_knowledge_base")
@@ -280,8 +308,8 @@ async def upload_docs(
     knowledge_base_name: Annotated[str, Form(description="the knowledge base")],
     override: Annotated[FormBool, Form(description="replace files of the same name")] = False,
     to_vector_store: Annotated[FormBool, Form(description="false = only store the files")] = True,
-    chunk_size: Annotated[FormInt, Form(description="longest chunk, in characters")] = None,
-    chunk_overlap: Annotated[FormInt, Form(description="characters that neighbouring chunks share")] = None,
+    chunk_size: Annotated[FormInt, Form(description="longest chunk, in tokens of the embedding model")] = None,
+    chunk_overlap: Annotated[FormInt, Form(description="tokens that neighbouring chunks share")] = None,
     zh_title_enhance: Annotated[FormBool, Form(description="mark Chinese titles")] = None,
     docs: Annotated[str, Form(description='own chunks: {"file": [{"page_content": "…"}]}')] = "{}",
     passwords: Annotated[str, Form(description=PASSWORDS)] = "{}",
@@ -291,20 +319,22 @@ async def upload_docs(
     """Store files and make them searchable; answers when all is done, with the reasons of those that failed."""
     name = kb_label(knowledge_base_name)
     custom, keys = _custom_docs(docs), given_passwords(passwords)
-    options = service.context.split_options(chunk_size, chunk_overlap, zh_title_enhance)
+    given = {"chunk_size": chunk_size, "chunk_overlap": chunk_overlap, "zh_title_enhance": zh_title_enhance}
     sent = [Upload(sent_name(upload.filename), upload.file) for upload in uploads]
-    outcome = await service.gates.run(
-        name,
-        lambda: service.operations.upload(
-            service_of(name),
+
+    def store() -> Outcome:
+        kb = service_of(name)
+        return service.operations.upload(
+            kb,
             sent,
-            options,
+            kb.split_options(**given),
             override=bool(override),
             vectorise=to_vector_store is not False,
             docs=custom,
             passwords=keys,
-        ),
-    )
+        )
+
+    outcome = await service.gates.run(name, store)
     return await _report(service, outcome, "文件上传与向量化完成", wait=wait is not False)
 
 
@@ -354,18 +384,19 @@ async def update_docs(body: UpdateDocs, service: ServiceDep) -> BaseResponse:
     """Split and embed files anew that are on the server."""
     name = kb_label(body.knowledge_base_name)
     custom, keys = _custom_docs(body.docs), given_passwords(body.passwords)
-    options = service.context.split_options(body.chunk_size, body.chunk_overlap, body.zh_title_enhance)
-    outcome = await service.gates.run(
-        name,
-        lambda: service.operations.update(
-            service_of(name),
+
+    def update() -> Outcome:
+        kb = service_of(name)
+        return service.operations.update(
+            kb,
             body.file_names,
-            options,
+            kb.split_options(**_split_fields(body)),
             override_custom=body.override_custom_docs,
             docs=custom,
             passwords=keys,
-        ),
-    )
+        )
+
+    outcome = await service.gates.run(name, update)
     return await _report(service, outcome, "更新文档完成", wait=body.wait)
 
 
@@ -409,11 +440,7 @@ def file_response(name: str, path: Any, *, inline: bool) -> FileResponse:
 async def recreate_vector_store(body: RecreateVectorStore, service: ServiceDep) -> Response:
     """Rebuild beside the live index and swap; an event per file. The work goes on when the client leaves."""
     name = kb_label(body.knowledge_base_name)
-    options = {
-        "chunk_size": body.chunk_size,
-        "chunk_overlap": body.chunk_overlap,
-        "zh_title_enhance": body.zh_title_enhance,
-    }
+    options = _split_fields(body)
 
     def begin() -> int:
         return service.operations.rebuild(

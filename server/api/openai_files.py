@@ -41,8 +41,6 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=LargeFormRoute)
 Limit = Annotated[int, Query(ge=1, le=10_000, description="how many at most")]
 After = Annotated[str | None, Query(description="the id to go on from")]
 Order = Annotated[Literal["asc", "desc"], Query(description="by time of making")]
-_CHARACTERS_A_TOKEN = 2
-"""OpenAI counts chunks in tokens, we count characters; between Chinese (1) and English (4)."""
 
 
 def _page(items: Sequence[dict[str, Any]], *, limit: int, after: str | None, order: str) -> dict[str, Any]:
@@ -162,9 +160,9 @@ async def _open(service: Service, store_id: str) -> KBService:
 def _options(service: Service, strategy: ChunkingStrategy | None) -> SplitOptions:
     static = strategy.static if strategy else None
     if static is None:
-        return service.context.split_options(None, None, None)
+        return service.context.split_options
     size, overlap = static.max_chunk_size_tokens, static.chunk_overlap_tokens
-    return service.context.split_options(size * _CHARACTERS_A_TOKEN, overlap * _CHARACTERS_A_TOKEN, None)
+    return service.context.split_options.changed(chunk_size=size, chunk_overlap=overlap)
 
 
 def _noted(body: CreateVectorStore | ModifyVectorStore) -> tuple[dict[str, Any], float | None]:

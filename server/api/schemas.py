@@ -52,8 +52,17 @@ class ListResponse(BaseResponse):
     data: list[str] = Field(default_factory=list, description="the names")
 
 
-class CreateKB(Body):
-    """A new knowledge base."""
+class SplitFields(Body):
+    """How files are cut."""
+
+    chunk_size: int | None = Field(default=None, description="longest chunk, in tokens of the embedding model")
+    chunk_overlap: int | None = Field(default=None, description="tokens that neighbouring chunks share")
+    zh_title_enhance: bool | None = Field(default=None, description="mark Chinese titles")
+    text_splitter: str | None = Field(default=None, description="a splitter by name; `/server/configs` lists them")
+
+
+class CreateKB(SplitFields):
+    """A new knowledge base. Sizes and splitter are those of its files unless an upload says otherwise."""
 
     knowledge_base_name: str = Field(description="any name without path separators", examples=["手册 handbook"])
     vector_store_type: str | None = Field(default=None, description="faiss …; default as configured")
@@ -102,14 +111,6 @@ class UpdateDocsById(KBName):
     docs: dict[str, DocItem | None] = Field(description="by chunk id; null or an empty text deletes the chunk")
 
 
-class SplitFields(Body):
-    """How files are cut."""
-
-    chunk_size: int | None = Field(default=None, description="longest chunk, in characters")
-    chunk_overlap: int | None = Field(default=None, description="characters that neighbouring chunks share")
-    zh_title_enhance: bool | None = Field(default=None, description="mark Chinese titles")
-
-
 class DeleteDocs(KBName):
     """Files to take out."""
 
@@ -135,6 +136,10 @@ class UpdateInfo(KBName):
     """A new description."""
 
     kb_info: str = Field(description="what the knowledge base is about")
+
+
+class SplitSettings(KBName, SplitFields):
+    """How files of a knowledge base are cut from now on; what is not named stays as it is."""
 
 
 class UpdateDocs(KBName, SplitFields):

@@ -25,14 +25,16 @@ async def upload_temp_docs(
     uploads: Annotated[list[UploadFile], File(alias="files", description="one or more files")],
     prev_id: Annotated[str | None, Form(description="add to the files of this id")] = None,
     knowledge_id: Annotated[str | None, Form(description="the same under another name")] = None,
-    chunk_size: Annotated[FormInt, Form(description="longest chunk, in characters")] = None,
-    chunk_overlap: Annotated[FormInt, Form(description="characters that neighbouring chunks share")] = None,
+    chunk_size: Annotated[FormInt, Form(description="longest chunk, in tokens of the embedding model")] = None,
+    chunk_overlap: Annotated[FormInt, Form(description="tokens that neighbouring chunks share")] = None,
     zh_title_enhance: Annotated[FormBool, Form(description="mark Chinese titles")] = None,
     passwords: Annotated[str, Form(description=PASSWORDS)] = "{}",
 ) -> BaseResponse:
     """Keep files for a conversation and make them searchable for who knows the `id`. With `prev_id` they are added to
     those of that id; a file of the same name is replaced. An id that is unknown or over gives a new one."""
-    options = service.context.split_options(chunk_size, chunk_overlap, zh_title_enhance)
+    options = service.context.split_options.changed(
+        chunk_size=chunk_size, chunk_overlap=chunk_overlap, zh_title_enhance=zh_title_enhance
+    )
     sent = [Upload(sent_name(upload.filename), upload.file) for upload in uploads]
     known, keys = prev_id or knowledge_id, given_passwords(passwords)
 

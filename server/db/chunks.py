@@ -169,8 +169,8 @@ def without_vector(sql: Connection, document_id: int, after: int = 0) -> list[tu
 
 def count_without_vector(sql: Connection, document_id: int) -> int:
     """Number of chunks of a version that still need a vector."""
-    query = select(func.count()).outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
-    return sql.scalar(query.where(ChunkRow.document_id == document_id, VectorRow.chunk_id.is_(None))) or 0
+    rows = select(func.count()).select_from(ChunkRow).outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
+    return sql.scalar(rows.where(ChunkRow.document_id == document_id, VectorRow.chunk_id.is_(None))) or 0
 
 
 def reuse_vectors(sql: Connection, document_id: int, file_id: int, embed_model: str, dimension: int) -> None:

@@ -183,6 +183,11 @@ def drop_generation(sql: Connection, generation_id: int) -> None:
     sql.execute(delete(GenerationRow).where(GenerationRow.id == generation_id))
 
 
+def set_options(sql: Connection, generation_id: int, options: Mapping[str, Any]) -> None:
+    """Change how files are cut from now on."""
+    sql.execute(update(GenerationRow).where(GenerationRow.id == generation_id).values(options=dict(options)))
+
+
 def set_dimension(sql: Connection, generation_id: int, dimension: int) -> None:
     """Record the length of the generation's vectors."""
     sql.execute(update(GenerationRow).where(GenerationRow.id == generation_id).values(dimension=dimension))

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,10 @@ class SplitOptions:
     def of(cls, values: Mapping[str, Any]) -> SplitOptions:
         """From what a job or a generation remembers."""
         return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
+
+    def changed(self, **values: Any) -> SplitOptions:
+        """These, but for the values that are not None."""
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
 
     def as_dict(self) -> dict[str, Any]:
         """For a job or a generation to remember."""

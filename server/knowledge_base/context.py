@@ -122,16 +122,12 @@ class KBContext:
         path = self.index_dir / f"kb{kb_id}"
         return path if generation_id is None else path / f"g{generation_id}"
 
-    def split_options(
-        self, chunk_size: int | None, chunk_overlap: int | None, zh_title_enhance: bool | None
-    ) -> SplitOptions:
-        """What a request asks for, completed by the settings."""
+    @property
+    def split_options(self) -> SplitOptions:
+        """How files are cut where nothing else is said."""
         settings = self.settings
         return SplitOptions(
-            settings.chunk_size if chunk_size is None else chunk_size,
-            settings.chunk_overlap if chunk_overlap is None else chunk_overlap,
-            settings.zh_title_enhance if zh_title_enhance is None else zh_title_enhance,
-            settings.text_splitter,
+            settings.chunk_size, settings.chunk_overlap, settings.zh_title_enhance, settings.text_splitter
         )
 
     def forget(self, kb_id: int, generation_id: int | None = None) -> None:

@@ -100,8 +100,11 @@ class KBService(StoreHooks):
             raise NotFound(f"知识库 {self.kb_name} 的这次重建已不存在 / this rebuild is gone")
         return found
 
-    def create_kb(self, kb_info: str | None = None, **hidden: Any) -> KnowledgeBase:
-        """Make the knowledge base; `hidden` are `kind`, `parent_id` and `expires` of one that people do not see.
+    def create_kb(
+        self, kb_info: str | None = None, options: SplitOptions | None = None, **hidden: Any
+    ) -> KnowledgeBase:
+        """Make the knowledge base; `options` tell how its files are cut, `hidden` are `kind`, `parent_id` and `expires`
+        of one that people do not see.
 
         Raises:
             AlreadyExists: the name is taken.
@@ -109,18 +112,28 @@ class KBService(StoreHooks):
         if not self.kb_name:
             raise NotFound("知识库名称不能为空，请重新填写知识库名称")
         self.context.embeddings.get(self.embed_model)
-        options = self.context.split_options(None, None, None).as_dict()
+        chosen = (options or self.context.split_options).as_dict()
         info = kb_info or f"关于{self.kb_name}的知识库"
         taken = AlreadyExists(f"已存在同名知识库 {self.kb_name}")
         try:
             with self.context.db.write() as sql:
                 if kbs.find(sql, self.kb_name, hidden.get("kind", "")):
                     raise taken
-                made = kbs.create(sql, self.kb_name, info, self.vs_type(), self.embed_model, options, **hidden)
+                made = kbs.create(sql, self.kb_name, info, self.vs_type(), self.embed_model, chosen, **hidden)
         except IntegrityError:
             raise taken from None
         self._id = made.id
         return made
+
+    def split_options(self, **given: Any) -> SplitOptions:
+        """How files of this knowledge base are cut; what is given and not None goes first."""
+        return SplitOptions.of(self.generation().options).changed(**given)
+
+    def set_split_options(self, options: SplitOptions) -> None:
+        """Cut files that come from now on in this way; a rebuild cuts the others so."""
+        generation = self.generation()
+        with self.context.db.write() as sql:
+            kbs.set_options(sql, generation.id, options.as_dict())
 
     def drop_kb(self) -> None:
         """Delete everything: rows first, which ends it for all who look, then indexes and bytes."""

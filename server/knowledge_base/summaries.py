@@ -27,7 +27,7 @@ class Summaries:
     def store(self, kb: KnowledgeBase, name: str, chunk: Chunk) -> Outcome:
         """Put a summary in the place of an older one of the same file, or of the same chunks."""
         service = self.find(kb) or self._create(kb)
-        options = self._context.split_options(None, None, None)
+        options = self._context.split_options
         sent = [Upload(name, io.BytesIO(chunk.text.encode()))]
         return self._operations.upload(service, sent, options, override=True, docs={name: [chunk]})
 

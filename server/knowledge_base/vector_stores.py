@@ -54,7 +54,7 @@ class VectorStores:
             InvalidRequest: it is too large; InvalidName: its name cannot be a label.
         """
         base, uid, library = PurePosixPath(file_label(name)).name, new_uid(), self.uploaded()
-        options = self._context.split_options(None, None, None)
+        options = self._context.split_options
         sent = [Upload(f"{uid}/{base}", stream)]
         outcome = self._operations.upload(library, sent, options, vectorise=False)
         if outcome.failed:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.domain import Block, Chunk, LoadedDocument
-from server.errors import ConfigurationError, InvalidRequest
-from server.ingest.splitters.base import canonical_text
-from server.ingest.splitters.factory import SPLITTERS, splitter
+from server.errors import InvalidRequest
+from server.ingest.splitters.base import BLOCK_SEPARATOR, canonical_text, sections
+from server.ingest.splitters.factory import DEFAULT_SPLITTER, SPLITTERS, splitter
 from server.ingest.splitters.recursive import RecursiveTextSplitter
 from server.ingest.splitters.zh_title import TitleEnhancer, is_title
+from server.models.rulers import Tokens, guess
 from tests.conftest import cost
 
 ALPHABET = "ab文字 \n。！”’）,.!?;，；0\u0301\u200d\U0001f469\U0001f3fd\U00020bb7"
@@ -183,7 +186,7 @@ def test_time_grows_with_the_length_only(text: str) -> None:
 
 def test_splitters_are_found_by_name() -> None:
     assert all(splitter(name, 10, 0).split(document("text"))[0].text == "text" for name in SPLITTERS)
-    with pytest.raises(ConfigurationError, match="Nope"):
+    with pytest.raises(InvalidRequest, match="Nope"):
         splitter("Nope")
 
 
@@ -217,3 +220,54 @@ def test_chunks_below_a_title_tell_it() -> None:
     ]
     assert [chunk.metadata.get("category") for chunk in enhanced] == [None, "cn_Title", None, "cn_Title", None]
     assert (enhanced[2].start, enhanced[2].end) == (12, 15)
+
+
+WORDS = Tokens(lambda text: [match.end() for match in re.finditer(r"\s*\S", text)], limit=90)
+"""Counts characters that are no white space."""
+
+
+@given(documents(), st.integers(2, 60), st.integers(0, 59), st.sampled_from(SPLITTERS))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_every_splitter_keeps_sizes_in_tokens_and_loses_nothing(
+    source: LoadedDocument, size: int, overlap: int, name: str
+) -> None:
+    limit = 90 if name == "MarkdownHeaderTextSplitter" else size
+    canonical, chunks = canonical_text(source), splitter(name, size, min(overlap, size - 1), WORDS).split(source)
+    covered: set[int] = set()
+    for chunk in chunks:
+        assert canonical[chunk.start : chunk.end] == chunk.text
+        assert 1 <= WORDS.measure(chunk.text) <= limit
+        covered.update(range(chunk.start or 0, chunk.end or 0))
+    assert all(at in covered or char.isspace() for at, char in enumerate(canonical))
+
+
+def test_a_chunk_never_has_more_tokens_than_its_model_reads() -> None:
+    chunks = splitter(DEFAULT_SPLITTER, 5000, 4000, WORDS).split(document("字" * 1000))
+    assert max(WORDS.measure(chunk.text) for chunk in chunks) == 90
+
+
+def test_a_sentence_a_chunk_and_a_section_a_chunk() -> None:
+    source = document(
+        Block("今天晴。明天雨！It rains. 3.5 mm fell", headings=("A",)), Block("x " * 60, headings=("B",))
+    )
+    sentences = [chunk.text for chunk in splitter("SentenceTextSplitter", 200, 20).split(source)]
+    assert sentences[:4] == ["今天晴。", "明天雨！", "It rains.", "3.5 mm fell"]
+    sections_ = [chunk.text for chunk in splitter("MarkdownHeaderTextSplitter", 20, 0).split(source)]
+    assert sections_ == ["今天晴。明天雨！It rains. 3.5 mm fell", ("x " * 60).strip()]
+
+
+def test_a_long_document_is_split_a_section_at_a_time() -> None:
+    blocks = [Block("港务长记录潮位。" * 1000)] * 200
+    parts = list(sections(iter(blocks)))
+    assert len(parts) == 4
+    assert BLOCK_SEPARATOR.join(part.text for part in parts) == canonical_text(document(*blocks))
+    cut = [chunk for part in parts for chunk in RecursiveTextSplitter(4000, 0).split_section(part)]
+    canonical = canonical_text(document(*blocks))
+    assert all(canonical[chunk.start : chunk.end] == chunk.text for chunk in cut)
+
+
+def test_guessed_tokens_are_rather_too_many() -> None:
+    assert guess().measure("今天天气很好") == 6
+    assert guess().measure("the weather is fine today") == 9
+    assert guess().reach("the weather is fine today", 4, 3) == 13
+    assert guess().back("the weather is fine today", 25, 2) == 21

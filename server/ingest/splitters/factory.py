@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from server.errors import ConfigurationError
+from server.errors import InvalidRequest
 from server.ingest.splitters.base import Splitter
 from server.ingest.splitters.markdown import MarkdownHeaderTextSplitter
 from server.ingest.splitters.recursive import RecursiveTextSplitter
@@ -28,10 +28,10 @@ def splitter(
 ) -> Splitter:
     """The splitter of that name; sizes are in the ruler's unit, characters by default.
 
-    Raises ConfigurationError for an unknown name and InvalidRequest for sizes that make no sense.
+    Raises InvalidRequest for an unknown name and for sizes that make no sense.
     """
     make = _SPLITTERS.get(name)
     if make is None:
         known = ", ".join(SPLITTERS)
-        raise ConfigurationError(f"未知的分词器 {name} / unknown text splitter {name}, known: {known}")
+        raise InvalidRequest(f"未知的分词器 {name} / unknown text splitter {name}, known: {known}")
     return make(chunk_size, chunk_overlap, ruler)

@@ -7,10 +7,18 @@ from typing_extensions import override
 from server.ingest.splitters import boundaries
 from server.ingest.splitters.base import Section
 from server.ingest.splitters.recursive import RecursiveTextSplitter
+from server.models.rulers import Ruler
 
 
 class SentenceTextSplitter(RecursiveTextSplitter):
-    """A chunk ends with the first sentence, line or block that ends in it; a longer one is cut at its best places."""
+    """A chunk ends with the first sentence, line or block that ends in it; a longer one is cut at its best places.
+
+    Sentences do not overlap, whatever `chunk_overlap` is.
+    """
+
+    def __init__(self, chunk_size: int = 250, chunk_overlap: int = 50, ruler: Ruler | None = None) -> None:
+        super().__init__(chunk_size, chunk_overlap, ruler)
+        self._overlap = 0
 
     @override
     def _end(self, section: Section, start: int, done: int) -> int:
