@@ -145,6 +145,9 @@ class Settings(BaseSettings):
     default_vs_type: str = Field(default="faiss", description="vector store of new knowledge bases")
     default_embed_model: str = Field(default=EMBEDDED, description="embedding model of new knowledge bases")
     default_knowledge_base: str = Field(default="samples", description="the knowledge base shown to clients first")
+    graph_vector_store: str = Field(
+        default="faiss", description="where knowledge bases with a graph keep their vectors"
+    )
     chunk_size: int = Field(default=500, ge=1, description="longest chunk, in tokens of the embedding model")
     chunk_overlap: int = Field(default=50, ge=0, description="tokens that neighbouring chunks share")
     zh_title_enhance: bool = Field(default=False, description="mark Chinese titles and name them in what follows")

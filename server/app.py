@@ -19,6 +19,7 @@ from configs import Settings
 from server.api import (
     chat,
     conversations,
+    graph,
     health,
     jobs,
     knowledge_base,
@@ -37,7 +38,7 @@ from server.runtime import Runtime
 log = logging.getLogger(__name__)
 
 ROUTES = (
-    knowledge_base, temporary, summaries, chat, conversations, retrieval, openai_chat, openai_files, server_state, jobs,
+    knowledge_base, temporary, summaries, chat, conversations, retrieval, graph, openai_chat, openai_files, server_state, jobs,
     health,
 )  # fmt: skip
 

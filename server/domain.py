@@ -81,6 +81,37 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Mention:
+    """An entity as one chunk names it.
+
+    `type` is person, organization, location, event, time, product, concept …, and empty when it is not known.
+    """
+
+    name: str
+    type: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Two entities that a chunk connects, in the direction in which it does; `label` is what is between them."""
+
+    source: str
+    target: str
+    label: str = ""
+    description: str = ""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What one chunk adds to the graph."""
+
+    mentions: tuple[Mention, ...] = ()
+    relations: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One search result.
 
@@ -124,6 +155,11 @@ class Generation:
     options: Mapping[str, Any]
     transform_no: int = 0
     transform_size: int = 0
+
+    @property
+    def has_graph(self) -> bool:
+        """Whether its chunks are read for a graph as well."""
+        return self.vs_type == "graph"
 
 
 @dataclass(frozen=True, slots=True)

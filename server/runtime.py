@@ -25,12 +25,14 @@ from server.db import files, kbs
 from server.db.session import Database
 from server.domain import Hit
 from server.errors import ConfigurationError, ZhikuError
+from server.graph.nlp import extract
 from server.ingest.jobs import Handler, JobRunner
 from server.ingest.splitters.factory import splitter
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.expiry import drop_expired
 from server.knowledge_base.factory import KBServiceFactory, vs_type_of
 from server.knowledge_base.gates import Gates
+from server.knowledge_base.graph_builds import GRAPH, GraphHandler, queue_build
 from server.knowledge_base.operations import INGEST, IngestHandler, Operations, service_of
 from server.knowledge_base.rebuild import REBUILD, RebuildHandler, drop_orphans
 from server.knowledge_base.search import Searcher, SearchOptions
@@ -64,7 +66,11 @@ class Runtime:
         db.migrate()
         context = KBContext.build(settings, db, embedding_models(settings), default_transform)
         KBServiceFactory.bind(context)
-        handlers: dict[str, Handler] = {INGEST: IngestHandler(context), REBUILD: RebuildHandler(context)}
+        handlers: dict[str, Handler] = {
+            INGEST: IngestHandler(context),
+            REBUILD: RebuildHandler(context),
+            GRAPH: GraphHandler(context, extract),
+        }
         runner = JobRunner(db, handlers, settings.ingest_workers)
         models = ChatModels(settings.llm_models)
         prompts, gates, web = Prompts.load(settings), Gates(), WebSearch(settings.search_engines)
@@ -179,6 +185,9 @@ def sweep(context: KBContext) -> None:
     for kb in present:
         context.files.sweep(kb.id, known[kb.id])
         drop_orphans(context, kb.id)
+        if kb.generation.has_graph:
+            with context.db.write() as sql:
+                queue_build(sql, kb)
         _sweep_generations(context, kb.id)
 
 

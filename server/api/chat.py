@@ -56,9 +56,9 @@ def asked_of(body: ChatFields, kind: str, history: list[HistoryItem]) -> Asked:
     )
 
 
-def passages_of(service: Service, kb_services: list[KBService], body: PassageFields) -> Finder:
+def passages_of(service: Service, kb_services: list[KBService], body: PassageFields, mode: str | None = None) -> Finder:
     """Finds passages in these knowledge bases."""
-    options = SearchOptions(body.top_k, body.score_threshold, body.search_type)
+    options = SearchOptions(body.top_k, body.score_threshold, body.search_type, mode=mode)
 
     async def find(question: str) -> list[Hit]:
         return (await service.searcher.search(kb_services, question, options)).hits
@@ -102,7 +102,7 @@ async def knowledge_base_chat(body: KnowledgeBaseChat, request: Request, service
         asked = asked.kept(Conversation(body.conversation_id, turns))
     service.chat.check(asked)
     kb_service = await service.gates.run(name, lambda: service_of(name))
-    parts = service.chat.answer(asked, passages_of(service, [kb_service], body), kb_service.closeness)
+    parts = service.chat.answer(asked, passages_of(service, [kb_service], body, body.mode), kb_service.closeness)
     return events.stream(
         shapes.answer_and_docs(parts, sources_in(service, request, asked), stream=body.stream, details=body.details)
     )

@@ -117,7 +117,9 @@ async def _question(service: Service, body: ChatCompletion) -> tuple[Asked, Find
     asked = _asked(body, "knowledge_base_chat", body.llm)
     names = [kb_label(name.removeprefix(KB_PREFIX)), *map(kb_label, body.knowledge_base_names)]
     opened = await service.gates.run_free(lambda: [service_of(one) for one in dict.fromkeys(names)])
-    options = SearchOptions(body.top_k, body.score_threshold, body.search_type, condition_of(body.filters))
+    options = SearchOptions(
+        body.top_k, body.score_threshold, body.search_type, condition_of(body.filters), mode=body.mode
+    )
 
     async def find(question: str) -> Sequence[Hit]:
         return (await service.searcher.search(opened, question, options)).hits
@@ -146,7 +148,9 @@ async def kb_chat_completions(
     """Answer from a knowledge base (`local_kb`), a conversation's files (`temp_kb`) or the web (`search_engine`), for
     OpenAI clients with this address as their base. The first chunk has the sources in `docs`."""
     asked = _asked(body, "knowledge_base_chat", body.model)
-    passages = PassageFields(top_k=body.top_k, score_threshold=body.score_threshold, search_type=body.search_type)
+    passages = PassageFields(
+        top_k=body.top_k, score_threshold=body.score_threshold, search_type=body.search_type, mode=body.mode
+    )
     found = await chunks_of_mode(service, request, asked, mode, param, passages, docs_only=body.return_direct)
     if body.stream:
         return events.stream(found)

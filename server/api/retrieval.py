@@ -41,7 +41,12 @@ async def retrieve(body: Retrieval, request: Request, service: ServiceDep) -> Re
     if not names:
         raise InvalidRequest("请给出知识库 / name at least one knowledge base: knowledge_base_names")
     options = SearchOptions(
-        body.top_k, body.score_threshold, body.search_type, condition_of(body.filters), body.rerank is not False
+        body.top_k,
+        body.score_threshold,
+        body.search_type,
+        condition_of(body.filters),
+        body.rerank is not False,
+        body.mode,
     )
 
     def services() -> list[KBService]:
@@ -51,7 +56,7 @@ async def retrieve(body: Retrieval, request: Request, service: ServiceDep) -> Re
     found = await service.searcher.search(opened, body.query, options)
     base = service.public_url(request)
     return RetrievalResult(
-        hits=[_hit_view(hit, base, visible=body.scope == "chunks") for hit in found.hits], warnings=list(found.warnings)
+        hits=[hit_view(hit, base, visible=body.scope == "chunks") for hit in found.hits], warnings=list(found.warnings)
     )
 
 
@@ -65,7 +70,7 @@ def _scoped(service: Service, name: str, scope: str) -> KBService:
     return summaries
 
 
-def _hit_view(hit: Hit, base: str, *, visible: bool) -> HitView:
+def hit_view(hit: Hit, base: str, *, visible: bool) -> HitView:
     return HitView(
         id=hit.id,
         knowledge_base_name=hit.kb_name if visible else "",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
-from server.api.schemas import LONGEST_QUESTION, Body, KBName, SearchKind
+from server.api.schemas import LONGEST_QUESTION, MODE, Body, KBName, Mode, SearchKind
 
 
 class Retrieval(Body):
@@ -25,6 +25,7 @@ class Retrieval(Body):
     top_k: int | None = Field(default=None, ge=1, le=1000, description="most hits to return")
     score_threshold: float | None = Field(default=None, ge=0, le=4, description="keep hits with score <= this")
     search_type: SearchKind = Field(default=None, description="hybrid (default), similarity or keyword")
+    mode: Mode = Field(default=None, description=MODE)
     filters: dict[str, Any] | None = Field(
         default=None,
         description="by metadata",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, Subquery, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.orm import aliased
 
 from server.db.conditions import sql_of
-from server.db.tables import ChunkRow, DocumentRow, FileRow, GenerationRow, VectorRow
+from server.db.tables import ChunkGraphRow, ChunkRow, DocumentRow, FileRow, GenerationRow, VectorRow
 from server.db.vectors import text_hash
 from server.domain import Chunk, Condition, StoredChunk
 
@@ -173,26 +173,38 @@ def count_without_vector(sql: Connection, document_id: int) -> int:
     return sql.scalar(rows.where(ChunkRow.document_id == document_id, VectorRow.chunk_id.is_(None))) or 0
 
 
-def reuse_vectors(sql: Connection, document_id: int, file_id: int, embed_model: str, dimension: int) -> None:
-    """Give a new version the vectors that the same model made before of equal texts: of this file, or of files with
-    the same bytes."""
-    new, old = aliased(ChunkRow), aliased(ChunkRow)
+def twins(sql: Connection, document_id: int, file_id: int, held: type[Any], *conditions: Any) -> Subquery | None:
+    """For chunks of a new version, chunks of equal text whose row in the table `held` can be used again: columns `id`
+    and `twin`. They are of the same file, or of files with the same bytes, and meet the `conditions`; None when there
+    is no other version."""
     digest = select(FileRow.sha256).where(FileRow.id == file_id).scalar_subquery()
-    equal = (
+    same = or_(FileRow.id == file_id, FileRow.sha256 == digest)
+    others = sql.scalars(
+        select(DocumentRow.id)
+        .join(FileRow, FileRow.id == DocumentRow.file_id)
+        .join(GenerationRow, GenerationRow.id == DocumentRow.generation_id)
+        .where(same, DocumentRow.id != document_id, *conditions)
+    ).all()
+    if not others:
+        return None
+    new, old = aliased(ChunkRow), aliased(ChunkRow)
+    return (
         select(new.id.label("id"), func.min(old.id).label("twin"))
         .join(old, old.text_hash == new.text_hash)
-        .join(VectorRow, VectorRow.chunk_id == old.id)
-        .join(DocumentRow, DocumentRow.id == old.document_id)
-        .join(GenerationRow, GenerationRow.id == DocumentRow.generation_id)
-        .join(FileRow, FileRow.id == DocumentRow.file_id)
-        .where(new.document_id == document_id, GenerationRow.embed_model == embed_model)
-        .where(or_(FileRow.id == file_id, FileRow.sha256 == digest))
-        .where(func.length(VectorRow.vector) == 2 * dimension)
+        .join(held, held.chunk_id == old.id)
+        .where(new.document_id == document_id, old.document_id.in_(others))
         .group_by(new.id)
         .subquery()
     )
-    found = select(equal.c.id, VectorRow.vector).join(VectorRow, VectorRow.chunk_id == equal.c.twin)
-    sql.execute(insert(VectorRow).from_select(["chunk_id", "vector"], found))
+
+
+def reuse_vectors(sql: Connection, document_id: int, file_id: int, embed_model: str, dimension: int) -> None:
+    """Give a new version the vectors that the same model made before of equal texts."""
+    model = (GenerationRow.embed_model == embed_model, GenerationRow.dimension == dimension)
+    equal = twins(sql, document_id, file_id, VectorRow, *model)
+    if equal is not None:
+        found = select(equal.c.id, VectorRow.vector).join(VectorRow, VectorRow.chunk_id == equal.c.twin)
+        sql.execute(insert(VectorRow).from_select(["chunk_id", "vector"], found))
 
 
 def add_vectors(sql: Connection, vectors: Mapping[int, bytes]) -> None:
@@ -210,7 +222,8 @@ def edit(sql: Connection, chunk_id: int, text: str, lang: str, vector: bytes) ->
     """Replace a chunk's text and vector in place; the new text stands nowhere in the file."""
     values = {"text": text, "text_hash": text_hash(text), "lang": lang}
     sql.execute(update(ChunkRow).where(ChunkRow.id == chunk_id).values(start=None, end=None, **values))
-    sql.execute(delete(VectorRow).where(VectorRow.chunk_id == chunk_id))
+    for table in (VectorRow, ChunkGraphRow):
+        sql.execute(delete(table).where(table.chunk_id == chunk_id))
     add_vectors(sql, {chunk_id: vector})
 
 

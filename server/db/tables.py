@@ -163,6 +163,7 @@ class ChunkRow(Base):
     __tablename__ = "chunk"
     __table_args__ = (
         Index("ix_chunk_document", "document_id", "ordinal"),
+        Index("ix_chunk_text_hash", "text_hash"),
         _NEVER_REUSED,
     )
 
@@ -202,6 +203,40 @@ class VectorRow(Base):
         ForeignKey("chunk.id", ondelete="CASCADE"), primary_key=True, autoincrement=False, type_=BigId
     )
     vector: Mapped[bytes] = mapped_column(Blob)
+
+
+class ChunkGraphRow(Base):
+    """What a chunk says for the graph: JSON of its mentions and relations, made in the way that `recipe` names.
+
+    `reason` tells why there is nothing yet; `dropped` counts what its text did not bear out, `calls` and `tokens` what
+    it took.
+    """
+
+    __tablename__ = "chunk_graph"
+
+    chunk_id: Mapped[int] = mapped_column(
+        ForeignKey("chunk.id", ondelete="CASCADE"), primary_key=True, autoincrement=False, type_=BigId
+    )
+    recipe: Mapped[str] = mapped_column(String(64))
+    data: Mapped[bytes] = mapped_column(Blob)
+    dropped: Mapped[int] = mapped_column(Integer, default=0)
+    calls: Mapped[int] = mapped_column(Integer, default=0)
+    tokens: Mapped[int] = mapped_column(Integer, default=0)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    reason: Mapped[str] = mapped_column(Text, default="")
+
+
+class GraphEditRow(Base):
+    """The entity with the key `source` is the one with the key `target`, because somebody said so."""
+
+    __tablename__ = "graph_edit"
+    __table_args__ = (UniqueConstraint("kb_id", "source"),)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"))
+    source: Mapped[str] = mapped_column(String(255))
+    target: Mapped[str] = mapped_column(String(255))
+    create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
 
 
 class JobRow(Base):

@@ -17,7 +17,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from server.db import chunks as chunk_rows
-from server.db import files, kbs, texts
+from server.db import files, graphs, kbs, texts
 from server.db.session import Database
 from server.db.vectors import pack
 from server.domain import Chunk, Generation, Progress, StoredFile
@@ -196,6 +196,8 @@ class Pipeline:
         file, generation = work.file, work.generation
         if generation.dimension is not None:
             chunk_rows.reuse_vectors(sql, document_id, file.id, generation.embed_model, generation.dimension)
+        if generation.has_graph:
+            graphs.reuse(sql, document_id, file.id)
         files.set_custom(sql, file.id, custom=work.custom is not None)
         first = files.live_document(sql, file.id, generation.id) is None
         if first:

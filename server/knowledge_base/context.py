@@ -14,6 +14,7 @@ from configs import Settings
 from server.db.session import Database
 from server.domain import Generation
 from server.filestore import FileStore
+from server.graph.index import GraphIndex
 from server.ingest.pipeline import Pipeline, SplitOptions
 from server.knowledge_base.cache import CachePool
 from server.models.closeness import Closeness
@@ -87,6 +88,7 @@ class KBContext:
     index_dir: Path
     keyword_pool: CachePool[int, KeywordIndex]
     vector_pool: CachePool[Space, FaissIndex]
+    graph_pool: CachePool[int, GraphIndex]
     default_transform: Callable[[str], EmbeddingTransform]
     closeness: Closeness
     transforms: Transforms = field(default_factory=lambda: Transforms(64))
@@ -113,6 +115,7 @@ class KBContext:
             index_dir=root / "index",
             keyword_pool=CachePool(settings.cached_vs_num * 4),
             vector_pool=CachePool(settings.cached_vs_num, lambda index: index.save_if_large()),
+            graph_pool=CachePool(settings.cached_vs_num),
             default_transform=default_transform,
             closeness=Closeness(lambda: embeddings.get(name), default_transform(name)),
         )
@@ -137,6 +140,7 @@ class KBContext:
                 self.vector_pool.pop(space)
         if generation_id is not None:
             self.keyword_pool.pop(generation_id)
+            self.graph_pool.pop(generation_id)
         shutil.rmtree(self.directory(kb_id, generation_id), ignore_errors=True)
 
     def close(self) -> None:
@@ -144,5 +148,6 @@ class KBContext:
         self.pipeline.sandbox.close()
         self.vector_pool.clear()
         self.keyword_pool.clear()
+        self.graph_pool.clear()
         self.embeddings.close()
         self.db.close()

@@ -18,10 +18,12 @@ class SupportedVSType(str, Enum):
     """Vector stores by the names that clients send."""
 
     FAISS = "faiss"
+    GRAPH = "graph"
 
 
 BACKENDS: dict[SupportedVSType, str] = {
     SupportedVSType.FAISS: "server.knowledge_base.backends.faiss:FaissKBService",
+    SupportedVSType.GRAPH: "server.knowledge_base.backends.graph:GraphKBService",
 }
 """Where each backend lives; its driver is imported when it is first used."""
 

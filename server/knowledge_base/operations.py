@@ -20,6 +20,7 @@ from server.ingest.splitters.factory import splitter
 from server.knowledge_base.companions import forget_summaries
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.factory import KBServiceFactory, vs_type_of
+from server.knowledge_base.graph_builds import queue_build
 from server.knowledge_base.rebuild import REBUILD, drop_orphans
 from server.knowledge_base.service import KBService
 from server.names import file_label, kb_label
@@ -359,6 +360,9 @@ class IngestHandler:
         custom = [Chunk(item["text"], metadata=item["metadata"]) for item in docs] if docs is not None else None
         options = SplitOptions.of(job.payload["options"])
         yield from self._context.pipeline.ingest(file, kb.generation, options, custom, job.id)
+        if kb.generation.has_graph:
+            with self._context.db.write() as sql:
+                queue_build(sql, kb)
         with self._context.db.read() as sql:
             waiting = [other for other in job_rows.active(sql, kb.id, INGEST) if other.id != job.id]
         if not waiting or job.id % _CATCH_UP_EVERY == 0:

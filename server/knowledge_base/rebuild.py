@@ -16,6 +16,7 @@ from server.errors import EmbeddingError, GenerationGone, JobCancelled, LoadErro
 from server.ingest.pipeline import SplitOptions
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.factory import KBServiceFactory
+from server.knowledge_base.graph_builds import queue_build
 
 REBUILD = "rebuild"
 
@@ -124,6 +125,8 @@ class _Rebuild:
             counts = chunk_rows.count_by_file(sql, self.new.id)
             for file in files.list_all(sql, self.kb.id):
                 files.set_state(sql, file.id, *_state(counts.get(file.id), self.failures.get(file.id)))
+            if (kb := kbs.get(sql, self.kb.id)) is not None:
+                queue_build(sql, kb)
         return True
 
 

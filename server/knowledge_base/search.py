@@ -18,13 +18,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What is wanted of a search; None = as configured. `rerank` False leaves the order that retrieval gave."""
+    """What is wanted of a search; None = as configured. `mode` follows the graph of knowledge bases that have one. `rerank` False leaves the order that retrieval gave."""
 
     top_k: int | None = None
     score_threshold: float | None = None
     search_type: str | None = None
     where: Condition | None = None
     rerank: bool = True
+    mode: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ class Searcher:
 
     async def _one(self, service: KBService, query: str, options: SearchOptions, top_k: int) -> list[Hit]:
         def search() -> list[Hit]:
-            return service.search_docs(query, top_k, options.score_threshold, options.search_type, options.where)
+            return service.search_docs(
+                query, top_k, options.score_threshold, options.search_type, options.where, options.mode
+            )
 
         return await self._gates.run(service.kb_name, search)
 

@@ -28,7 +28,7 @@ from server.domain import (
     StoredChunk,
     StoredFile,
 )
-from server.errors import AlreadyExists, Busy, EmbeddingError, NotFound
+from server.errors import AlreadyExists, Busy, EmbeddingError, InvalidRequest, NotFound
 from server.ingest.pipeline import SplitOptions, check_dimension, embed_checked
 from server.knowledge_base.context import KBContext, Space
 from server.knowledge_base.hooks import StoreHooks
@@ -362,6 +362,7 @@ class KBService(StoreHooks):
         score_threshold: float | None = None,
         search_type: str | None = None,
         where: Condition | None = None,
+        mode: str | None = None,
     ) -> list[Hit]:
         """The chunks that answer a query best, at most `top_k`, best first; none when it is about something else.
         `where` filters by metadata before anything is ranked.
@@ -371,8 +372,14 @@ class KBService(StoreHooks):
 
         Raises:
             NotFound: no such knowledge base.
+            InvalidRequest: a mode that follows a graph, where there is none.
             DimensionMismatch: the embedding model no longer fits the stored vectors.
         """
+        if mode not in (None, "naive"):
+            raise InvalidRequest(
+                f"知识库 {self.kb_name} 没有图谱，mode 只能是 naive / this knowledge base has no graph, so mode can only be "
+                f"naive; make one with vector_store_type graph"
+            )
         settings = self.context.settings
         kind: SearchType = search_type or settings.search_type  # type: ignore[assignment]  # checked at the edge
         limit = NO_LIMIT if kind == "keyword" else settings.score_threshold

@@ -131,6 +131,19 @@ def _candidates(question: Question, sources: Sources, transform: EmbeddingTransf
     )
 
 
+def scored(question: Question, chunks: Sequence[StoredChunk], transform: EmbeddingTransform) -> list[Hit]:
+    """Passages that something else than retrieval has found, with their scores for a question."""
+    vector = transform.apply_query(question.raw, question.language) if question.raw is not None else None
+    scores = np.round(transform.scale * (2.0 - 2.0 * _cosines(chunks, vector, transform)), 6)
+    return [_scored(chunk, float(score)) for chunk, score in zip(chunks, scores, strict=True)]
+
+
+def _scored(chunk: StoredChunk, score: float) -> Hit:
+    known = not np.isnan(score)
+    similarity = min(1.0, max(0.0, 1.0 - score / 2)) if known else None
+    return replace(hit_of(chunk), score=score if known else None, similarity=similarity)
+
+
 def _ranks(ids: Sequence[int]) -> dict[int, int]:
     return {chunk_id: rank for rank, chunk_id in enumerate(ids, start=1)}
 
@@ -192,16 +205,12 @@ def _relevant(
 
 def _hit(found: _Candidates, at: int, score: float, place: int, value: float) -> Hit:
     chunk = found.chunks[at]
-    known = not np.isnan(score)
     ranks = {"fused": place}
     if chunk.id in found.dense_rank:
         ranks["dense"] = found.dense_rank[chunk.id]
     if chunk.id in found.keyword_rank:
         ranks["keyword"] = found.keyword_rank[chunk.id]
-    similarity = min(1.0, max(0.0, 1.0 - score / 2)) if known else None
-    return replace(
-        hit_of(chunk), score=score if known else None, similarity=similarity, ranks=ranks, relevance=round(value, 6)
-    )
+    return replace(_scored(chunk, score), ranks=ranks, relevance=round(value, 6))
 
 
 def hit_of(chunk: StoredChunk) -> Hit:

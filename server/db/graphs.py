@@ -1,0 +1,224 @@
+"""What the chunks of a knowledge base say for its graph, and which entities people have merged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Select, delete, func, insert, or_, select
+
+from server.db.chunks import twins
+from server.db.tables import ChunkGraphRow, ChunkRow, DocumentRow, FileRow, GraphEditRow
+from server.domain import Extraction, Mention, Relation
+
+_PAGE = 1000
+_IN_LIMIT = 500
+MOST_ATTEMPTS = 3
+"""How often a chunk is tried before it has to be asked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What became of one chunk; without `found` it failed for `reason`."""
+
+    chunk_id: int
+    found: Extraction | None
+    dropped: int = 0
+    calls: int = 0
+    tokens: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildState:
+    """How far the graph of a generation is: chunks in all, done and failed, and what they took."""
+
+    total: int
+    done: int
+    failed: int
+    dropped: int
+    calls: int
+    tokens: int
+
+
+def _live(generation_id: int) -> Any:
+    return (DocumentRow.generation_id == generation_id) & DocumentRow.live & ChunkRow.enabled
+
+
+def state(sql: Connection, generation_id: int) -> BuildState:
+    """How far the graph of a generation is."""
+    failed = ChunkGraphRow.reason != ""
+    row = sql.execute(
+        select(
+            func.count(ChunkRow.id),
+            func.count(ChunkGraphRow.chunk_id).filter(~failed),
+            func.count(ChunkGraphRow.chunk_id).filter(failed),
+            func.sum(ChunkGraphRow.dropped),
+            func.sum(ChunkGraphRow.calls),
+            func.sum(ChunkGraphRow.tokens),
+        )
+        .select_from(ChunkRow)
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .outerjoin(ChunkGraphRow, ChunkGraphRow.chunk_id == ChunkRow.id)
+        .where(_live(generation_id))
+    ).one()
+    return BuildState(*(int(value or 0) for value in row))
+
+
+def states_of_files(sql: Connection, generation_id: int) -> list[tuple[str, int, int, int]]:
+    """(file, chunks, done, failed) of all files of a generation."""
+    failed = ChunkGraphRow.reason != ""
+    rows = sql.execute(
+        select(
+            FileRow.name,
+            func.count(ChunkRow.id),
+            func.count(ChunkGraphRow.chunk_id).filter(~failed),
+            func.count(ChunkGraphRow.chunk_id).filter(failed),
+        )
+        .select_from(ChunkRow)
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .join(FileRow, FileRow.id == DocumentRow.file_id)
+        .outerjoin(ChunkGraphRow, ChunkGraphRow.chunk_id == ChunkRow.id)
+        .where(_live(generation_id))
+        .group_by(FileRow.name)
+        .order_by(FileRow.name)
+    )
+    return [(row[0], int(row[1]), int(row[2]), int(row[3])) for row in rows]
+
+
+def waiting(sql: Connection, generation_id: int, limit: int) -> list[tuple[int, str, str]]:
+    """(id, text, language) of chunks that have nothing in the graph yet; failed ones until their attempts are used."""
+    rows = sql.execute(
+        select(ChunkRow.id, ChunkRow.text, ChunkRow.lang)
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .outerjoin(ChunkGraphRow, ChunkGraphRow.chunk_id == ChunkRow.id)
+        .where(
+            _live(generation_id),
+            or_(
+                ChunkGraphRow.chunk_id.is_(None),
+                (ChunkGraphRow.reason != "") & (ChunkGraphRow.attempts < MOST_ATTEMPTS),
+            ),
+        )
+        .order_by(ChunkRow.id)
+        .limit(limit)
+    )
+    return [(int(row[0]), row[1], row[2]) for row in rows]
+
+
+def add(sql: Connection, recipe: str, items: Sequence[Extracted]) -> None:
+    """Store what chunks say; those that are gone meanwhile are left out."""
+    wanted = {item.chunk_id: item for item in items}
+    present = set(sql.scalars(select(ChunkRow.id).where(ChunkRow.id.in_(wanted))))
+    tried = dict(
+        sql.execute(
+            select(ChunkGraphRow.chunk_id, ChunkGraphRow.attempts).where(ChunkGraphRow.chunk_id.in_(wanted))
+        ).tuples()
+    )
+    sql.execute(delete(ChunkGraphRow).where(ChunkGraphRow.chunk_id.in_(wanted)))
+    rows = [
+        {
+            "chunk_id": item.chunk_id, "recipe": recipe, "data": dump(item.found or Extraction()),
+            "dropped": item.dropped, "calls": item.calls, "tokens": item.tokens, "reason": item.reason,
+            "attempts": tried.get(item.chunk_id, 0) + 1,
+        }
+        for item in items
+        if item.chunk_id in present
+    ]  # fmt: skip
+    if rows:
+        sql.execute(insert(ChunkGraphRow), rows)
+
+
+_CARRIED = ("recipe", "data", "dropped", "calls", "tokens", "attempts", "reason")
+
+
+def reuse(sql: Connection, document_id: int, file_id: int) -> None:
+    """Give the chunks of a new version what equal texts said before."""
+    equal = twins(sql, document_id, file_id, ChunkGraphRow)
+    if equal is not None:
+        columns = (getattr(ChunkGraphRow, name) for name in _CARRIED)
+        found = select(equal.c.id, *columns).join(ChunkGraphRow, ChunkGraphRow.chunk_id == equal.c.twin)
+        sql.execute(insert(ChunkGraphRow).from_select(["chunk_id", *_CARRIED], found))
+
+
+def forget_failures(sql: Connection, generation_id: int) -> int:
+    """Let failed chunks be tried again; returns their number."""
+    chunks = select(ChunkRow.id).join(DocumentRow, DocumentRow.id == ChunkRow.document_id).where(_live(generation_id))
+    gone = sql.execute(delete(ChunkGraphRow).where(ChunkGraphRow.reason != "", ChunkGraphRow.chunk_id.in_(chunks)))
+    return int(gone.rowcount)
+
+
+def _rows(generation_id: int) -> Select[*tuple[Any, ...]]:
+    return (
+        select(ChunkRow.id, ChunkGraphRow.data)
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .outerjoin(ChunkGraphRow, (ChunkGraphRow.chunk_id == ChunkRow.id) & (ChunkGraphRow.reason == ""))
+        .where(_live(generation_id))
+        .order_by(ChunkRow.id)
+    )
+
+
+def everything(sql: Connection, generation_id: int) -> Iterator[tuple[int, Extraction | None]]:
+    """(chunk id, what it says) of all chunks that searches see; None for those that are not read yet."""
+    return _loaded(sql, _rows(generation_id))
+
+
+def between(sql: Connection, generation_id: int, lo: int, hi: int) -> Iterator[tuple[int, Extraction | None]]:
+    """The same for a range of ids, bounds included."""
+    return _loaded(sql, _rows(generation_id).where(ChunkRow.id.between(lo, hi)))
+
+
+def of_chunks(sql: Connection, generation_id: int, ids: Iterable[int]) -> Iterator[tuple[int, Extraction]]:
+    """The same for some chunks, as far as they are read."""
+    wanted = list(ids)
+    for at in range(0, len(wanted), _IN_LIMIT):
+        rows = _rows(generation_id).where(ChunkRow.id.in_(wanted[at : at + _IN_LIMIT]))
+        yield from ((chunk_id, found) for chunk_id, found in _loaded(sql, rows) if found is not None)
+
+
+def _loaded(sql: Connection, query: Select[*tuple[Any, ...]]) -> Iterator[tuple[int, Extraction | None]]:
+    rows = sql.execute(query)
+    while page := rows.fetchmany(_PAGE):
+        for chunk_id, data in page:
+            yield int(chunk_id), load(data) if data is not None else None
+
+
+def dump(found: Extraction) -> bytes:
+    """An extraction as JSON; relations name their ends by number."""
+    number = {mention.name: at for at, mention in enumerate(found.mentions)}
+    return orjson.dumps(
+        {
+            "m": [(one.name, one.type, one.description) for one in found.mentions],
+            "r": [
+                (number[one.source], number[one.target], one.label, one.description, one.weight)
+                for one in found.relations
+                if one.source in number and one.target in number
+            ],
+        }
+    )
+
+
+def load(data: bytes) -> Extraction:
+    """What `dump` made."""
+    stored = orjson.loads(data)
+    mentions = tuple(Mention(*row) for row in stored["m"])
+    relations = (
+        Relation(mentions[source].name, mentions[target].name, label, description, weight)
+        for source, target, label, description, weight in stored["r"]
+    )
+    return Extraction(mentions, tuple(relations))
+
+
+def merges(sql: Connection, kb_id: int) -> dict[str, str]:
+    """Which keys belong to which, by hand."""
+    rows = sql.execute(select(GraphEditRow.source, GraphEditRow.target).where(GraphEditRow.kb_id == kb_id))
+    return {row[0]: row[1] for row in rows}
+
+
+def set_merges(sql: Connection, kb_id: int, merged: Mapping[str, str]) -> None:
+    """Replace all of them."""
+    sql.execute(delete(GraphEditRow).where(GraphEditRow.kb_id == kb_id))
+    rows = [{"kb_id": kb_id, "source": source, "target": target} for source, target in merged.items()]
+    if rows:
+        sql.execute(insert(GraphEditRow), rows)

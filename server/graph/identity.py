@@ -1,0 +1,88 @@
+"""When two names mean the same entity, and whether a text says them at all."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from server.domain import Extraction, Mention, Relation
+
+_LONGEST_NAME = 120
+_NOT_KEY = re.compile(r"[\W_]+")
+_POSSESSIVE = re.compile(r"['’]s?\b")
+_ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
+# What companies put behind their names, or leave away.
+_FORM = re.compile(
+    r"[\s,]+(?:inc|incorporated|corp|corporation|co|ltd|limited|llc|plc|gmbh|ag|s\.?a)\.?$"
+    r"|(?:股份)?有限(?:责任)?公司$|集团公司$",
+    re.IGNORECASE,
+)
+# A prompt's placeholders, echoed by a model: <entity_name>, {source}, [target].
+_TEMPLATE = re.compile(r"^[<{\[(]+\s*[\w ]+\s*[>}\])]+$")
+
+
+@functools.lru_cache(1 << 16)
+def entity_key(name: str) -> str:
+    """What names of one entity have in common: case, width, spaces, hyphens, quotes, articles and the legal forms of
+    companies do not count. Empty when nothing is left that could be a name."""
+    plain = unicodedata.normalize("NFKC", name).strip()
+    plain = _ARTICLE.sub("", plain)
+    shorter = _FORM.sub("", plain)
+    return _letters(shorter) or _letters(plain)
+
+
+def _letters(text: str) -> str:
+    return _NOT_KEY.sub("", _POSSESSIVE.sub("", text).casefold())
+
+
+def letters_of(text: str) -> str:
+    """A text as `is_said` wants it."""
+    return _letters(unicodedata.normalize("NFKC", text))
+
+
+def is_said(name: str, letters: str) -> bool:
+    """Whether a name occurs in a text that was reduced with `letters_of`."""
+    key = entity_key(name)
+    return bool(key) and key in letters
+
+
+def grounded(found: Extraction, text: str) -> tuple[Extraction, int]:
+    """What of an extraction the text bears out, and how many mentions and relations were dropped.
+
+    A mention stays only if the text says its name, a relation only if both its ends stay; placeholders of prompts,
+    names without a letter or of absurd length, and relations of an entity with itself go.
+    """
+    letters = letters_of(text)
+    kept: dict[tuple[str, str], Mention] = {}
+    for mention in found.mentions:
+        if _is_name(mention.name) and is_said(mention.name, letters):
+            kept.setdefault((entity_key(mention.name), mention.name), mention)
+    keys = {key for key, _ in kept}
+    relations = [relation for relation in found.relations if _connects(relation, keys)]
+    dropped = len(found.mentions) - len(kept) + len(found.relations) - len(relations)
+    return Extraction(tuple(kept.values()), tuple(relations)), dropped
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name.strip()) <= _LONGEST_NAME and not _TEMPLATE.match(name.strip())
+
+
+def _connects(relation: Relation, keys: set[str]) -> bool:
+    source, target = entity_key(relation.source), entity_key(relation.target)
+    return source != target and source in keys and target in keys
+
+
+def candidate_names(text: str, longest: int = 6) -> Sequence[str]:
+    """Stretches of a question that may be names: runs of up to `longest` words, and of 2 to 10 Chinese characters;
+    longer ones first."""
+    found: list[str] = []
+    for run in re.findall(r"[^\W_\u2e80-\uffff]+(?:[\s\-'’.&]+[^\W_\u2e80-\uffff]+)*", text):
+        words = re.findall(r"[^\W_]+(?:['’][^\W_]+)?", run)
+        for size in range(min(longest, len(words)), 0, -1):
+            found.extend(" ".join(words[at : at + size]) for at in range(len(words) - size + 1))
+    for run in re.findall(r"[\u3400-\u9fff\uf900-\ufaff·0-9A-Za-z]{2,}", text):
+        for size in range(min(10, len(run)), 1, -1):
+            found.extend(run[at : at + size] for at in range(len(run) - size + 1))
+    return list(dict.fromkeys(found))

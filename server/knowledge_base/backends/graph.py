@@ -1,0 +1,214 @@
+"""A knowledge base with a graph over its chunks; its vectors lie in any other store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from typing_extensions import override
+
+from server.db import chunks as chunk_rows
+from server.db import graphs, kbs
+from server.db import jobs as job_rows
+from server.db.graphs import BuildState
+from server.db.vectors import FloatArray
+from server.domain import Condition, Hit
+from server.errors import NotFound
+from server.graph.graph import Graph
+from server.graph.identity import entity_key
+from server.graph.index import GraphIndex
+from server.graph.search import GRAPH_MODES, GraphFound, GraphMode, GraphSearch
+from server.knowledge_base.context import Space
+from server.knowledge_base.factory import KBServiceFactory
+from server.knowledge_base.graph_builds import GRAPH, queue_build
+from server.knowledge_base.service import NO_LIMIT, KBService
+from server.retrieval.hybrid import Question, scored
+
+_TEXT_HITS = 50
+"""Passages that the text search gives a graph search to begin with."""
+
+
+class GraphKBService(KBService):
+    """Text search as everywhere, and searches that follow the graph (`mode` local, global, hybrid …)."""
+
+    def vs_type(self) -> str:
+        """The backend's name."""
+        return "graph"
+
+    @cached_property
+    def _store(self) -> KBService:
+        return KBServiceFactory.get_service(self.kb_name, self.context.settings.graph_vector_store, self.embed_model)
+
+    # ---- the graph
+
+    @contextmanager
+    def graph(self) -> Iterator[Graph]:
+        """The graph as SQL has it now; hold it for a short while only.
+
+        Raises:
+            NotFound: no such knowledge base.
+        """
+        kb = self.kb()
+        with self.context.graph_pool.acquire(kb.generation.id, GraphIndex) as index, index.lock:
+            with self.context.db.read() as sql:
+                now = kbs.get(sql, kb.id) or kb
+                changed = kbs.changes_since(sql, now, index.version) if index.version else None
+                index.advance(sql, kb.id, kb.generation.id, now.version, changed)
+            yield index.graph
+
+    @override
+    def search_docs(
+        self,
+        query: str,
+        top_k: int | None = None,
+        score_threshold: float | None = None,
+        search_type: str | None = None,
+        where: Condition | None = None,
+        mode: str | None = None,
+    ) -> list[Hit]:
+        """As everywhere; with a `mode` of GRAPH_MODES, chunks in the order in which the graph leads to them. No hit is dropped for
+        its score then unless a threshold is given: what is two steps away need not be like the question."""
+        if mode not in GRAPH_MODES:
+            return super().search_docs(query, top_k, score_threshold, search_type, where)
+        _, hits = self.follow(query, mode, where)
+        limit = NO_LIMIT if score_threshold is None else score_threshold
+        kept = [hit for hit in hits if hit.score is None or hit.score <= limit]
+        return kept[: top_k or self.context.settings.top_k]
+
+    def follow(self, query: str, mode: GraphMode, where: Condition | None = None) -> tuple[GraphFound, list[Hit]]:
+        """What a graph mode finds, and its best chunks; nothing when the question is about something else."""
+        text = super().search_docs(query, _TEXT_HITS, None, None, where)
+        if not text:
+            return GraphFound([], [], []), []
+        allowed = self._allowed(where)
+        with self.graph() as graph:
+            found = GraphSearch(graph, query, [(int(hit.id), hit.relevance or 0.0) for hit in text], allowed).run(mode)
+        return found, self._hits(query, found, text)
+
+    def _allowed(self, where: Condition | None) -> set[int] | None:
+        if where is None:
+            return None
+        generation = self.generation()
+        with self.context.db.read() as sql:
+            return set(chunk_rows.matching(sql, generation.id, where))
+
+    def _hits(self, query: str, found: GraphFound, text: Sequence[Hit]) -> list[Hit]:
+        known = {hit.id: hit for hit in text}
+        best = [chunk_id for chunk_id, _ in found.chunks[:_TEXT_HITS]]
+        generation = self.generation()
+        with self.context.db.read() as sql:
+            chunks = chunk_rows.by_ids(sql, generation.id, [one for one in best if str(one) not in known])
+        question = Question.of(query, self._query_vector(generation, query, required=False))
+        fresh = scored(question, list(chunks.values()), self.indexes.transform(generation))
+        known |= {hit.id: replace(hit, kb_name=self.kb_name) for hit in fresh}
+        values = dict(found.chunks)
+        ranked = [known[str(chunk_id)] for chunk_id in best if str(chunk_id) in known]
+        return [
+            replace(hit, ranks={**hit.ranks, "graph": place}, relevance=round(values[int(hit.id)], 6))
+            for place, hit in enumerate(ranked, start=1)
+        ]
+
+    def build_state(self) -> tuple[BuildState, list[tuple[str, int, int, int]], bool]:
+        """(how far it is in all, (file, chunks, done, failed) of each file, whether it is being built)."""
+        kb = self.kb()
+        with self.context.db.read() as sql:
+            state = graphs.state(sql, kb.generation.id)
+            by_file = graphs.states_of_files(sql, kb.generation.id)
+            return state, by_file, bool(job_rows.active(sql, kb.id, GRAPH))
+
+    def retry_build(self) -> int:
+        """Read failed chunks again; returns their number."""
+        kb = self.kb()
+        with self.context.db.write() as sql:
+            count = graphs.forget_failures(sql, kb.generation.id)
+            queue_build(sql, kb)
+        return count
+
+    def merge(self, names: Sequence[str], into: str) -> list[str]:
+        """Treat entities as one; returns the names of those that went.
+
+        Raises:
+            NotFound: one of them is not in the graph.
+        """
+        with self.graph() as graph:
+            target = _known(graph, into)
+            keys = {key: graph.nodes[key].name for name in names if (key := _known(graph, name)) != target}
+        kb = self.kb()
+        with self.context.db.write() as sql:
+            merged = graphs.merges(sql, kb.id)
+            moved = {source: target if goal in keys else goal for source, goal in merged.items()}
+            graphs.set_merges(sql, kb.id, moved | dict.fromkeys(keys, target))
+            kbs.bump(sql, kb.id)
+        return sorted(keys.values())
+
+    def split(self, name: str) -> list[str]:
+        """Undo merges into an entity, or of one; returns the keys that are on their own again."""
+        kb, key = self.kb(), entity_key(name)
+        with self.context.db.write() as sql:
+            merged = graphs.merges(sql, kb.id)
+            freed = sorted(source for source, goal in merged.items() if key in (source, goal))
+            graphs.set_merges(sql, kb.id, {source: goal for source, goal in merged.items() if source not in freed})
+            kbs.bump(sql, kb.id)
+        return freed
+
+    @override
+    def settle(self) -> None:
+        """After deletions and edits: also read for the graph what is new."""
+        super().settle()
+        with self.context.db.write() as sql:
+            queue_build(sql, self.kb())
+
+    # ---- the vectors
+
+    def do_init(self, space: Space) -> AbstractContextManager[Any]:
+        """As the store that holds the vectors."""
+        return self._store.do_init(space)
+
+    def do_version(self, space: Space) -> int:
+        """As the store that holds the vectors."""
+        return self._store.do_version(space)
+
+    def do_commit(self, space: Space, version: int) -> None:
+        """As the store that holds the vectors."""
+        self._store.do_commit(space, version)
+
+    def do_add_doc(self, space: Space, ids: Sequence[int], vectors: FloatArray) -> None:
+        """As the store that holds the vectors."""
+        self._store.do_add_doc(space, ids, vectors)
+
+    def do_delete_doc(self, space: Space, ranges: Sequence[tuple[int, int]]) -> None:
+        """As the store that holds the vectors."""
+        self._store.do_delete_doc(space, ranges)
+
+    def do_search(
+        self, space: Space, vector: FloatArray, top_k: int, allowed: Sequence[int] | None = None
+    ) -> list[int]:
+        """As the store that holds the vectors."""
+        return self._store.do_search(space, vector, top_k, allowed)
+
+    def do_ids(self, space: Space) -> Iterable[int]:
+        """As the store that holds the vectors."""
+        return self._store.do_ids(space)
+
+    def do_clear_vs(self, space: Space) -> None:
+        """As the store that holds the vectors."""
+        self._store.do_clear_vs(space)
+
+    def do_drop_kb(self, space: Space) -> None:
+        """As the store that holds the vectors, and the graph in memory goes."""
+        self._store.do_drop_kb(space)
+        self.context.graph_pool.pop(space.generation_id)
+
+    def do_save(self, space: Space, *, force: bool = False) -> None:
+        """As the store that holds the vectors."""
+        self._store.do_save(space, force=force)
+
+
+def _known(graph: Graph, name: str) -> str:
+    key = graph.key_of(name)
+    if key not in graph.nodes:
+        raise NotFound(f"图谱中没有 {name} / no such entity: {name}")
+    return key

@@ -1,0 +1,143 @@
+"""The graph in memory is a sum over chunks; names that mean the same are one; what a text does not say stays out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from server.domain import Extraction, Mention, Relation
+from server.graph import views
+from server.graph.graph import Graph
+from server.graph.identity import candidate_names, entity_key, grounded
+from server.graph.search import GRAPH_MODES, GraphMode, GraphSearch
+
+NAMES = ("Ada", "ada", "Bo Li", "李白", "Corp", "D-1")
+
+
+def say(*names: str, relations: tuple[tuple[str, str], ...] = (), kind: str = "") -> Extraction:
+    return Extraction(tuple(Mention(n, kind) for n in names), tuple(Relation(a, b, "knows") for a, b in relations))
+
+
+@st.composite
+def extractions(draw: st.DrawFn) -> Extraction:
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=5))
+    pairs = [(a, b) for a in names for b in names if entity_key(a) != entity_key(b)]
+    relations = draw(st.lists(st.sampled_from(pairs), max_size=4)) if pairs else []
+    return say(*names, relations=tuple(relations), kind=draw(st.sampled_from(("", "person"))))
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.none() | extractions()), max_size=25))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_any_history_gives_the_graph_of_what_is_left(history: list[tuple[int, Extraction | None]]) -> None:
+    graph, left = Graph({"d1": "corp"}), {}
+    for chunk_id, found in history:
+        if found is None:
+            graph.remove(chunk_id)
+            left.pop(chunk_id, None)
+        else:
+            graph.put(chunk_id, found)
+            left[chunk_id] = found
+    fresh = Graph({"d1": "corp"})
+    for chunk_id, found in left.items():
+        fresh.put(chunk_id, found)
+    assert (graph.nodes, graph.edges) == (fresh.nodes, fresh.edges)
+    assert all(graph.around(key) == fresh.around(key) for key in fresh.nodes)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ("System Admin", "system admin", "SystemAdmin", "SYSTEM-ADMIN", "the System Admin", "“System Admin”"),
+        ("Acme Corp", "ACME Corp.", "Acme Corporation", "Acme, Inc."),
+        ("华为", "华为有限公司", "华为股份有限公司", "「华为」"),
+        ("Ｆｕｌｌ Ｗｉｄｔｈ", "full width"),
+        ("Scrooge", "Scrooge's"),
+    ],
+)
+def test_names_of_one_entity_have_one_key(same: tuple[str, ...]) -> None:
+    assert len({entity_key(name) for name in same}) == 1
+    assert entity_key(same[0])
+
+
+def test_names_of_different_entities_have_different_keys() -> None:
+    names = ("Washington", "Washington DC", "Boeing 747", "Boeing 737", "有限公司", "C", "C++ builder")
+    assert len({entity_key(name) for name in names}) == len(names)
+
+
+def test_only_what_the_text_says_stays() -> None:
+    found = say(
+        "Noah Carter", "<entity_name>", "ACME corp", "Berlin", "", "x" * 200,
+        relations=(("ACME corp", "Berlin"), ("Berlin", "Berlin"), ("Noah Carter", "Berlin")),
+    )  # fmt: skip
+    kept, dropped = grounded(found, "Acme Corporation moved to BERLIN; write <entity_name> here.")
+    assert [mention.name for mention in kept.mentions] == ["ACME corp", "Berlin"]
+    assert [(one.source, one.target) for one in kept.relations] == [("ACME corp", "Berlin")]
+    assert dropped == 6
+
+
+def test_a_question_names_entities_in_both_languages() -> None:
+    assert {"Ebenezer Scrooge", "Scrooge"} <= set(candidate_names("Who is Ebenezer Scrooge's partner?"))
+    assert {"刘备", "关羽"} <= set(candidate_names("刘备和关羽是什么关系？"))
+
+
+def harbour() -> Graph:
+    """Ada runs the harbour (1); the harbour lies in Lisbon (2); Lisbon's mayor is Bo (3); nothing leads to Cy (4)."""
+    graph = Graph()
+    graph.put(1, say("Ada", "Harbour", relations=(("Ada", "Harbour"),)))
+    graph.put(2, say("Harbour", "Lisbon", relations=(("Harbour", "Lisbon"),)))
+    graph.put(3, say("Lisbon", "Bo", relations=(("Lisbon", "Bo"),)))
+    graph.put(4, say("Cy", "Dee", relations=(("Cy", "Dee"),)))
+    return graph
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_a_search_follows_the_graph(mode: GraphMode) -> None:
+    found = GraphSearch(harbour(), "Where is the Harbour of Ada?", [(1, 1.0), (4, 0.1)], None).run(mode)
+    order = [chunk_id for chunk_id, _ in found.chunks]
+    assert order.index(2) < order.index(4) if 4 in order else 2 in order
+    assert [key for key, _ in found.entities[:2]] in (["ada", "harbour"], ["harbour", "ada"])
+    assert ("ada", "harbour") in [pair for pair, _ in found.relations]
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_nothing_comes_from_chunks_that_are_not_allowed(mode: GraphMode) -> None:
+    found = GraphSearch(harbour(), "Ada, Harbour, Lisbon?", [(1, 1.0), (2, 0.9), (3, 0.5)], {1}).run(mode)
+    assert [chunk_id for chunk_id, _ in found.chunks] == [1]
+    assert {key for key, _ in found.entities} <= {"ada", "harbour"}
+    assert {pair for pair, _ in found.relations} <= {("ada", "harbour")}
+
+
+@pytest.mark.parametrize("mode", GRAPH_MODES)
+def test_an_empty_graph_is_no_error(mode: GraphMode) -> None:
+    assert GraphSearch(Graph(), "Ada?", [], None).run(mode).entities == []
+
+
+def test_pagerank_is_a_probability_that_leans_to_its_beginnings() -> None:
+    matrix = harbour().matrix
+    reset = np.zeros(matrix.size)
+    reset[matrix.number["ada"]] = 2.0
+    rank = matrix.pagerank(reset)
+    assert rank.sum() == pytest.approx(1.0)
+    assert rank[matrix.number["ada"]] > rank[matrix.number["harbour"]] > rank[matrix.number["lisbon"]] > 0
+    assert rank[matrix.number["cy"]] == 0
+
+
+def test_neighbourhoods_are_bounded() -> None:
+    graph = harbour()
+    assert views.neighbourhood(graph, "ADA", 1, 50)[0] == ["ada", "harbour"]
+    keys, pairs = views.neighbourhood(graph, "Ada", 5, 3)
+    assert keys == ["ada", "harbour", "lisbon"]
+    assert pairs == [("ada", "harbour"), ("harbour", "lisbon")]
+    assert views.neighbourhood(graph, "Zed", 1, 5) == ([], [])
+
+
+def test_names_in_an_export_are_text() -> None:
+    import xml.etree.ElementTree as ET
+
+    graph = Graph()
+    graph.put(1, say('A<b>&"c', "D", relations=(('A<b>&"c', "D"),)))
+    root = ET.fromstring(b"".join(views.as_graphml(graph)))
+    assert 'A<b>&"c' in [data.text for data in root.iter("{http://graphml.graphdrawing.org/xmlns}data")]
+    assert len(b"".join(views.as_json_lines(graph)).splitlines()) == 3

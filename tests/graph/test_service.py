@@ -1,0 +1,186 @@
+"""A knowledge base with a graph, as clients use it; no language model."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.db import graphs
+from server.graph.graph import Graph
+from server.knowledge_base.backends.graph import GraphKBService
+from server.knowledge_base.factory import KBServiceFactory
+from tests.conftest import Api
+
+ADA = "Ada Lovelace wrote the first program for Charles Babbage in London."
+BABBAGE = "Charles Babbage designed the Analytical Engine. He lived in Marylebone."
+ENGINE = "The Analytical Engine was never finished; Henry Prevost built a part of it."
+SANGUO = "刘备与关羽、张飞在桃园结义。诸葛亮辅佐刘备，在赤壁击败曹操。"
+
+
+def built(api: Api, name: str = "g") -> dict[str, Any]:
+    deadline = time.monotonic() + 60
+    while True:
+        state = api.http.get("/graph/state", params={"knowledge_base_name": name}).json()
+        if state["done"] + state["failed"] == state["chunks"] and not state["building"]:
+            return dict(state)
+        assert time.monotonic() < deadline, state
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def graph_api(api: Api) -> Api:
+    assert api.create("g", vector_store_type="graph")["code"] == 200
+    sent = api.upload("g", {"ada.txt": ADA, "babbage.txt": BABBAGE, "engine.txt": ENGINE, "三国.txt": SANGUO})
+    assert sent["data"]["failed_files"] == {}
+    built(api)
+    return api
+
+
+def entities(api: Api, query: str = "") -> list[str]:
+    answer = api.http.get("/graph/entities", params={"knowledge_base_name": "g", "query": query}).json()
+    return [entity["name"] for entity in answer["entities"]]
+
+
+def service() -> GraphKBService:
+    found = KBServiceFactory.get_service_by_name("g")
+    assert isinstance(found, GraphKBService)
+    return found
+
+
+def test_a_graph_is_built_by_itself_in_both_languages(graph_api: Api) -> None:
+    state = built(graph_api)
+    assert (state["chunks"], state["done"], state["failed"], state["calls"]) == (4, 4, 0, 0)
+    assert {row["file_name"] for row in state["files"]} == {"ada.txt", "babbage.txt", "engine.txt", "三国.txt"}
+    names = entities(graph_api)
+    assert {"Ada Lovelace", "Charles Babbage", "Analytical Engine", "刘备", "关羽", "曹操"} <= set(names)
+    around = graph_api.http.get(
+        "/graph/neighbourhood", params={"knowledge_base_name": "g", "name": "charles babbage", "depth": 2}
+    ).json()
+    assert "Ada Lovelace" in [entity["name"] for entity in around["entities"]]
+    assert all(relation["chunk_ids"] for relation in around["relations"])
+
+
+@pytest.mark.parametrize("mode", ["local", "global", "hybrid", "mix", "ppr"])
+def test_every_mode_finds_cited_chunks(graph_api: Api, mode: str) -> None:
+    found = graph_api.post("/graph/query/data", knowledge_base_name="g", query="What did Charles Babbage design?",
+                           mode=mode, top_k=4)  # fmt: skip
+    assert "Charles Babbage" in [entity["name"] for entity in found["entities"][:4]]
+    files = [chunk["file_name"] for chunk in found["chunks"]]
+    assert {"ada.txt", "babbage.txt"} <= set(files)
+    first = found["chunks"][0]
+    assert first["text"] == {"ada.txt": ADA, "babbage.txt": BABBAGE, "engine.txt": ENGINE}[first["file_name"]][
+        first["start"] : first["end"]
+    ]
+    hits = graph_api.post("/retrieval/search", knowledge_base_names=["g"], query="谁辅佐刘备？", mode=mode)["hits"]
+    assert hits[0]["file_name"] == "三国.txt"
+    asked = graph_api.events("/chat/knowledge_base_chat", query="谁辅佐刘备？", knowledge_base_name="g", stream=True,
+                             mode=mode)  # fmt: skip
+    assert "诸葛亮" in "".join(event.get("answer", "") for event in asked)
+
+
+def test_a_filter_holds_for_the_graph_too(graph_api: Api) -> None:
+    only = {"type": "eq", "key": "file_name", "value": "ada.txt"}
+    found = graph_api.post("/graph/query/data", knowledge_base_name="g", query="Charles Babbage and Ada Lovelace",
+                           mode="mix", top_k=9, filters=only)  # fmt: skip
+    assert {chunk["file_name"] for chunk in found["chunks"]} == {"ada.txt"}
+    assert "Analytical Engine" not in [entity["name"] for entity in found["entities"]]
+
+
+def test_a_deleted_file_leaves_the_graph_as_if_it_had_never_been_there(graph_api: Api, settings_dir: Path) -> None:
+    before = sorted(entities(graph_api))
+    graph_api.upload("g", {"extra.txt": "Grace Hopper met Ada Lovelace's biographer in Zanzibar."})
+    built(graph_api)
+    assert "Grace Hopper" in entities(graph_api)
+    graph_api.delete_docs("g", "extra.txt", delete_content=True)
+    assert sorted(entities(graph_api)) == before
+    with KBServiceFactory.context().db.read() as sql:
+        fresh = Graph()
+        for chunk_id, found in graphs.everything(sql, service().generation().id):
+            assert found is not None
+            fresh.put(chunk_id, found)
+    with service().graph() as graph:
+        assert (graph.nodes, graph.edges) == (fresh.nodes, fresh.edges)
+    held = [path for path in settings_dir.rglob("*") if path.is_file() and b"Zanzibar" in path.read_bytes()]
+    assert held == []
+
+
+def test_a_new_version_reads_only_what_changed(graph_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n\n".join(f"Station {n} is run by Captain Number{n} in Harbour{n}. " + "It rains. " * 6 for n in range(8))
+    graph_api.upload("g", {"long.txt": text}, chunk_size=100, chunk_overlap=0)
+    built(graph_api)
+    read: list[str] = []
+    handler = graph_api.http.app.state.service.runner._handlers["graph"]
+    extract = handler._extract
+    monkeypatch.setattr(handler, "_extract", lambda text, lang: read.append(text) or extract(text, lang))
+    changed = text.replace("Captain Number3", "Captain Nemo")
+    graph_api.upload("g", {"long.txt": changed}, override=True, chunk_size=100, chunk_overlap=0)
+    built(graph_api)
+    assert len(read) == 1
+    assert "Captain Nemo" in read[0]
+    assert "Captain Nemo" in entities(graph_api, "nemo")
+    assert entities(graph_api, "Number3") == []
+
+
+def test_an_edited_chunk_says_something_else(graph_api: Api) -> None:
+    chunk = graph_api.texts("g", "Ada Lovelace first program")
+    assert ADA in chunk
+    hit = graph_api.search("g", ADA, top_k=1)[0]
+    edit = {hit["metadata"]["id"] if "id" in hit["metadata"] else hit["id"]: {"page_content": "Grace Hopper was here."}}
+    graph_api.post("/knowledge_base/update_docs_by_id", knowledge_base_name="g", docs=edit)
+    built(graph_api)
+    assert "Grace Hopper" in entities(graph_api)
+    assert "Ada Lovelace" not in entities(graph_api)
+
+
+def test_merges_can_be_undone(graph_api: Api) -> None:
+    graph_api.post("/graph/merge", knowledge_base_name="g", names=["Ada Lovelace"], into="Charles Babbage")
+    assert "Ada Lovelace" not in entities(graph_api)
+    view = graph_api.http.get("/graph/entities", params={"knowledge_base_name": "g", "query": "babbage"}).json()
+    assert "Ada Lovelace" in view["entities"][0]["names"]
+    graph_api.post("/graph/split", knowledge_base_name="g", name="Charles Babbage")
+    assert {"Ada Lovelace", "Charles Babbage"} <= set(entities(graph_api))
+    refused = graph_api.post("/graph/merge", knowledge_base_name="g", names=["Nobody"], into="Charles Babbage")
+    assert refused["code"] == 404
+
+
+def test_files_are_searchable_before_the_graph_is_there(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = api.http.app.state.service.runner._handlers["graph"]
+    wait = {"on": True}
+    extract = handler._extract
+
+    def slow(text: str, lang: str) -> Any:
+        while wait["on"]:
+            time.sleep(0.01)
+        return extract(text, lang)
+
+    monkeypatch.setattr(handler, "_extract", slow)
+    api.create("g", vector_store_type="graph")
+    api.upload("g", {"ada.txt": ADA})
+    assert api.texts("g", "first program") == [ADA]
+    state = api.http.get("/graph/state", params={"knowledge_base_name": "g"}).json()
+    assert (state["chunks"], state["done"], state["building"]) == (1, 0, True)
+    hits = api.post("/retrieval/search", knowledge_base_names=["g"], query="Ada Lovelace", mode="ppr")["hits"]
+    assert [hit["file_name"] for hit in hits] == ["ada.txt"]
+    wait["on"] = False
+    assert built(api)["entities"] > 0
+
+
+def test_a_knowledge_base_without_a_graph_says_so(api: Api) -> None:
+    api.create("plain")
+    answer = api.post("/retrieval/search", knowledge_base_names=["plain"], query="x", mode="ppr")
+    assert answer["code"] == 400 or "naive" in answer["msg"]
+    state = api.http.get("/graph/state", params={"knowledge_base_name": "plain"}).json()
+    assert "vector_store_type graph" in state["msg"]
+
+
+def test_a_rebuild_makes_a_graph_of_a_plain_knowledge_base(api: Api) -> None:
+    api.create("g")
+    api.upload("g", {"ada.txt": ADA, "babbage.txt": BABBAGE})
+    assert all(event["code"] == 200 for event in api.recreate("g", vs_type="graph"))
+    built(api)
+    assert "Ada Lovelace" in entities(api)
+    exported = api.http.get("/graph/export", params={"knowledge_base_name": "g", "format": "graphml"})
+    assert "Charles Babbage" in exported.text
