@@ -81,6 +81,40 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Mention:
+    """An entity as one chunk names it: `name` as it stands there.
+
+    `type` is person, organization, location, event, time, product, title or concept, and empty when unknown.
+    """
+
+    name: str
+    type: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Two mentions of one chunk, by name, that it connects; `source` comes first, or acts.
+
+    `label` is a verb or keyword, empty when there is no good one. A higher `weight` is a closer connection.
+    """
+
+    source: str
+    target: str
+    label: str = ""
+    description: str = ""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What a chunk says about entities."""
+
+    mentions: tuple[Mention, ...]
+    relations: tuple[Relation, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One search result.
 

@@ -1,0 +1,1 @@
+"""Graphs of the entities that passages name, and of what connects them."""
