@@ -4,7 +4,8 @@
 
 A PATH is a folder with `sentences.jsonl` (`text`, `entities`, `triples` of `sub` and `obj`), of which constants were
 chosen on the first half and the second is reported, or one with `corpus.jsonl` (`text`) and maybe
-`gold_relations.jsonl` (`subject`, `object`, maybe `aliases`: a name with its others), of which whole-corpus recall and speed are reported.
+`gold_relations.jsonl` (`subject`, `object`, maybe `aliases`: a name with its others), of which whole-corpus recall
+and speed are reported.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ _CAPITAL = (
     rf"|(?:[a-z](?=[{_UP}][{_LOW}])|[dlDL]['’](?=[{_UP}]))?[{_UP}](?:[{_ANY}]|['’](?!s(?![{_ANY}]))(?=[{_ANY}])|[-&/.](?=[{_ANY}])|\+{{1,2}})*)"
 )
 _LINK = (
-    r"(?:of(?: the)?|for the|for|du|de(?: la| los| las)?|del|della|di|da|dos|des|von(?: der)?|van(?: der| den)?|le|la|el|"
-    r"al|bin|ibn|ben|y|und|et|&|vs\.|the|on the|in the|to the|with the|and the|at the|from the)"
+    r"(?:of(?: the)?|for the|for|du|de(?: la| los| las)?|del|della|di|da|dos|des|von(?: der)?|van(?: der| den)?|le|la|"
+    r"el|al|bin|ibn|ben|y|und|et|&|vs\.|the|on the|in the|to the|with the|and the|at the|from the)"
 )
 _NUMBER = r"(?:\d[\d.,]*\d|\d)(?:[A-Za-z]|st|nd|rd|th)?"
 _NAME = re.compile(
@@ -83,7 +83,8 @@ _MONTH = (
 )
 _DATE = re.compile(
     rf"\b(?:\d{{1,2}}(?:st|nd|rd|th)?[ ](?:of[ ])?{_MONTH}(?:,?[ ]\d{{4}})?|"
-    rf"{_MONTH}[ ]\d{{1,2}}(?:st|nd|rd|th)?,[ ]\d{{4}}|{_MONTH},?[ ]\d{{4}})\b|(?:(?:公元前?)?\d{{1,4}}年)(?:\d{{1,2}}月(?:\d{{1,2}}日)?)?"
+    rf"{_MONTH}[ ]\d{{1,2}}(?:st|nd|rd|th)?,[ ]\d{{4}}|"
+    rf"{_MONTH},?[ ]\d{{4}})\b|(?:(?:公元前?)?\d{{1,4}}年)(?:\d{{1,2}}月(?:\d{{1,2}}日)?)?"
 )
 _LOWER_WORD = re.compile(rf"(?<![{_ANY}])[{_LOW}]+")
 _TOPIC_RUN = re.compile(rf"(?<![{_ANY}'’.])[{_LOW}][{_LOW}-]*(?:[ ][{_LOW}][{_LOW}-]*)*(?![{_ANY}])")
@@ -305,7 +306,7 @@ def _is_name(words: Sequence[str], opens: bool, setting: _Setting, after: str) -
         return False
     lower = word.lower()
     if not opens or word.isupper() or not word[1:].islower():
-        return lower not in OPENERS and not (opens and lower in setting.lower)
+        return (lower not in OPENERS or word.isupper() and not opens) and not (opens and lower in setting.lower)
     if lower in setting.lower or lower in OPENERS:
         return False
     return word in setting.inside or _known(word) or _acts(word, after)
@@ -552,8 +553,10 @@ def _noun_run(run: list[_Token], people: frozenset[str]) -> Iterator[_Found]:
         named = named or token.tag in _NAMES
         kind = _whole_kind(rest[-_LONGEST_RUN:]) if named else None
         if kind is not None:
-            yield from _singles(rest[:-_LONGEST_RUN], people)
-            yield _Found(rest[-_LONGEST_RUN:][0].start, token.end, kind)
+            # 青海省 is complete, 大学 wants what stands before it
+            size = 1 if token.tag in ("ns", "nt") and len(token.word) > 2 else _LONGEST_RUN
+            yield from _singles(rest[:-size], people)
+            yield _Found(rest[-size:][0].start, token.end, kind)
             rest, named = [], False
     yield from _singles(rest, people)
 
@@ -604,7 +607,7 @@ def _chinese_name(token: _Token, people: frozenset[str]) -> _Found | None:
 def _person(token: _Token, people: frozenset[str]) -> _Found | None:
     """The person that a token names; the tagger's guesses at unknown names may hold a neighbour's character."""
     start, word, tag = token.start, token.word, token.tag
-    if not _in_dictionary(word):
+    if word[-1] == "曰" or not _in_dictionary(word):
         bare = _bare(word, people)
         start, word = start + word.index(bare), bare
     surname = word[0] in SURNAMES

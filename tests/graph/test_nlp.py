@@ -69,10 +69,8 @@ def test_a_guessed_name_leaves_the_next_character_out() -> None:
 
 
 def test_noun_phrases_are_concepts() -> None:
-    assert kinds("The solar panels charge a large battery bank.", "en") == {
-        "solar panels charge": "concept",
-        "battery bank": "concept",
-    } or "battery bank" in kinds("The solar panels charge a large battery bank.", "en")
+    found = kinds("She repaired a large battery bank of the old mill.", "en")
+    assert found == {"battery bank": "concept", "mill": "concept"}
     assert "concept" in kinds("知识图谱需要关键词检索。", "zh").values()
 
 
@@ -100,7 +98,10 @@ def test_the_verb_between_two_names_is_the_label() -> None:
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_a_chunk_has_a_bounded_number_of_mentions_and_every_relation_joins_two(lang: str) -> None:
-    rows = {"en": "Then Ab{0}x Cd{0}y met Ef{0}z Gh{0}w at the old mill house. ", "zh": "第{0}天，企业K{0}和公司Q{0}开会。"}
+    rows = {
+        "en": "Then Ab{0}x Cd{0}y met Ef{0}z Gh{0}w at the old mill house. ",
+        "zh": "第{0}天，企业K{0}和公司Q{0}开会。",
+    }
     text = "".join(rows[lang].format(number) for number in range(300))
     found = extract(text, lang)
     names = {one.name for one in found.mentions}
@@ -128,4 +129,4 @@ def test_long_texts_without_sentences_take_linear_time(unit: str) -> None:
         return time.process_time() - started
 
     seconds(1000)
-    assert seconds(100_000) < 20 * max(seconds(20_000), 0.05)
+    assert min(seconds(200_000), seconds(200_000)) < 40 * max(seconds(20_000), 0.05)
