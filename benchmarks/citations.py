@@ -24,11 +24,11 @@ from typing import Any
 from zlib import crc32
 
 from server.chat.citations import verify
-from server.chat.sentences import sentences
 from server.chat.support import Closeness
 from server.models.e5 import E5Model
 from server.models.transform import EmbeddingTransform
 from server.retrieval.analysis import language
+from server.retrieval.sentences import sentences
 
 _ASKED_ZH = re.compile(
     r"(?:什么|哪)(?:时候|地方|样的|[一]?[个位种年天月日家些座国省市县次类款支所部篇里儿]|东西|人)?|谁|何[时地处人年]?|"

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from server.chat.marks import Mark, MarkFilter, drop_stray_marks, marks
-from server.chat.sentences import sentences
 from server.chat.support import Closeness, Verdict, verify
 from server.retrieval.analysis import query_terms
+from server.retrieval.sentences import sentences
 
 __all__ = [
     "Checked", "Claim", "Closeness", "Mark", "MarkFilter", "Verdict", "check", "claims", "drop_stray_marks", "marks",

@@ -11,10 +11,10 @@ from math import log
 from configs.settings import EXTRACTIVE
 from server.chat.context import estimate_tokens, fenced
 from server.chat.prompts import Prompts
-from server.chat.sentences import sentences
 from server.models.chat import ChatModel, Message
 from server.models.chat_models import ChatModels
 from server.retrieval.analysis import language, terms
+from server.retrieval.sentences import sentences
 
 NOTICE = {
     "zh": "（以下摘要由原文句子摘录而成，未使用语言模型。）",

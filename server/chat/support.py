@@ -23,8 +23,8 @@ from functools import lru_cache
 
 from server.chat.numbers import numbers, spoken_numbers, without_numbers
 from server.chat.opposites import says_opposite
-from server.chat.sentences import sentences
 from server.retrieval.analysis import language, query_terms, terms
+from server.retrieval.sentences import sentences
 
 Closeness = Callable[[str, Sequence[str]], Sequence[float]]
 """How near each of the texts is to the first one in meaning: cosines, so a higher number is nearer."""

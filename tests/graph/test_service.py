@@ -71,9 +71,12 @@ def test_every_mode_finds_cited_chunks(graph_api: Api, mode: str) -> None:
     files = [chunk["file_name"] for chunk in found["chunks"]]
     assert {"ada.txt", "babbage.txt"} <= set(files)
     first = found["chunks"][0]
-    assert first["text"] == {"ada.txt": ADA, "babbage.txt": BABBAGE, "engine.txt": ENGINE}[first["file_name"]][
-        first["start"] : first["end"]
-    ]
+    assert (
+        first["text"]
+        == {"ada.txt": ADA, "babbage.txt": BABBAGE, "engine.txt": ENGINE}[first["file_name"]][
+            first["start"] : first["end"]
+        ]
+    )
     hits = graph_api.post("/retrieval/search", knowledge_base_names=["g"], query="谁辅佐刘备？", mode=mode)["hits"]
     assert hits[0]["file_name"] == "三国.txt"
     asked = graph_api.events("/chat/knowledge_base_chat", query="谁辅佐刘备？", knowledge_base_name="g", stream=True,
