@@ -148,7 +148,7 @@ class Settings(BaseSettings):
     graph_vector_store: str = Field(
         default="faiss", description="where knowledge bases with a graph keep their vectors"
     )
-    chunk_size: int = Field(default=500, ge=1, description="longest chunk, in tokens of the embedding model")
+    chunk_size: int = Field(default=250, ge=1, description="longest chunk, in tokens of the embedding model")
     chunk_overlap: int = Field(default=50, ge=0, description="tokens that neighbouring chunks share")
     zh_title_enhance: bool = Field(default=False, description="mark Chinese titles and name them in what follows")
     text_splitter: str = Field(default="ChineseRecursiveTextSplitter", description="splitter of new documents")

@@ -38,8 +38,8 @@ from server.runtime import Runtime
 log = logging.getLogger(__name__)
 
 ROUTES = (
-    knowledge_base, temporary, summaries, chat, conversations, retrieval, graph, openai_chat, openai_files, server_state, jobs,
-    health,
+    knowledge_base, temporary, summaries, chat, conversations, retrieval, graph, openai_chat, openai_files,
+    server_state, jobs, health,
 )  # fmt: skip
 
 DESCRIPTION = """

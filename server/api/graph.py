@@ -44,8 +44,9 @@ def _opened(name: str) -> GraphKBService:
     found = service_of(name)
     if not isinstance(found, GraphKBService):
         raise InvalidRequest(
-            f"知识库 {name} 没有图谱，创建时请用 vector_store_type graph / this knowledge base has no graph: make one with "
-            f"vector_store_type graph, or rebuild it with recreate_vector_store and vs_type graph"
+            f"知识库 {name} 没有图谱，创建时请用 vector_store_type graph / "
+            f"this knowledge base has no graph: make one with vector_store_type graph, or rebuild it with "
+            f"recreate_vector_store and vs_type graph"
         )
     return found
 

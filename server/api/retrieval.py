@@ -71,6 +71,7 @@ def _scoped(service: Service, name: str, scope: str) -> KBService:
 
 
 def hit_view(hit: Hit, base: str, *, visible: bool) -> HitView:
+    """A hit as clients see it; one that is not `visible` names no place that could be opened."""
     return HitView(
         id=hit.id,
         knowledge_base_name=hit.kb_name if visible else "",

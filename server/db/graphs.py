@@ -111,11 +111,8 @@ def add(sql: Connection, recipe: str, items: Sequence[Extracted]) -> None:
     """Store what chunks say; those that are gone meanwhile are left out."""
     wanted = {item.chunk_id: item for item in items}
     present = set(sql.scalars(select(ChunkRow.id).where(ChunkRow.id.in_(wanted))))
-    tried = dict(
-        sql.execute(
-            select(ChunkGraphRow.chunk_id, ChunkGraphRow.attempts).where(ChunkGraphRow.chunk_id.in_(wanted))
-        ).tuples()
-    )
+    attempts = select(ChunkGraphRow.chunk_id, ChunkGraphRow.attempts).where(ChunkGraphRow.chunk_id.in_(wanted))
+    tried = {row[0]: row[1] for row in sql.execute(attempts)}
     sql.execute(delete(ChunkGraphRow).where(ChunkGraphRow.chunk_id.in_(wanted)))
     rows = [
         {

@@ -82,7 +82,7 @@ def candidate_names(text: str, longest: int = 6) -> Sequence[str]:
         words = re.findall(r"[^\W_]+(?:['’][^\W_]+)?", run)
         for size in range(min(longest, len(words)), 0, -1):
             found.extend(" ".join(words[at : at + size]) for at in range(len(words) - size + 1))
-    for run in re.findall(r"[\u3400-\u9fff\uf900-\ufaff·0-9A-Za-z]{2,}", text):
+    for run in re.findall(r"[\u3400-\u9fff\uf900-\ufaff·]{2,}", text):
         for size in range(min(10, len(run)), 1, -1):
             found.extend(run[at : at + size] for at in range(len(run) - size + 1))
     return list(dict.fromkeys(found))

@@ -50,8 +50,9 @@ _LONGEST_LABEL = 48  # characters between two names that may hold the verb
 _LABELLED_GAP = 3
 _LABEL_WORDS = 3
 
-_UP = "".join(character for character in map(chr, range(0x530)) if character.isupper())
-_LOW = "".join(character for character in map(chr, range(0x530)) if character.isalpha() and not character.isupper())
+# A few ranges instead of all letters that Unicode has: these stand in many patterns, and compiling them takes its time.
+_UP = "A-ZÀ-ÖØ-ÞĀĂĄĆČĎĐĒĘĚĞĢĪĮİĶĻŁŃŅŇŌŐŒŘŚŞŠŢŤŪŮŰŲŹŻŽΑ-ΩА-ЯЁІЇЄ"
+_LOW = "a-zß-öø-ÿāăąćčďđēęěğģīįıķļłńņňōőœřśşšţťūůűųźżžα-ωа-яёіїє"
 _ANY = _UP + _LOW + "0-9"
 _HAN = "\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _CAPITAL = (
@@ -459,9 +460,13 @@ def _verb(word: str) -> bool:
 
 # Chinese
 
+_TAGGED_AT_ONCE = 4000  # characters
+
 
 def _tagged(text: str) -> _Tagged:
-    pairs = _tagger().tag(text) if text else []
+    # The tagger's time grows faster than a run without marks; real sentences are far shorter than a piece.
+    pieces = (text[at : at + _TAGGED_AT_ONCE] for at in range(0, len(text), _TAGGED_AT_ONCE))
+    pairs = [pair for piece in pieces for pair in _tagger().tag(piece)]
     words, tags = zip(*pairs, strict=True) if pairs else ((), ())
     return _Tagged(words, tags, list(accumulate(map(len, words), initial=0)))
 

@@ -41,6 +41,20 @@ class GraphFound:
     chunks: list[tuple[int, float]]
 
 
+def entities_named(graph: Graph, question: str, allowed: Collection[int] | None = None) -> list[str]:
+    """Keys of the entities whose names stand in a question, in chunks that may be used; a name inside a longer one that
+    is known does not count."""
+    found: list[str] = []
+    for name in candidate_names(question):
+        key = graph.key_of(name)
+        node = graph.nodes.get(key)
+        if node is None or key in found or any(key in longer for longer in found):
+            continue
+        if allowed is None or any(chunk_id in allowed for chunk_id in node.chunks):
+            found.append(key)
+    return found
+
+
 class GraphSearch:
     """One question to one graph. `text_hits` are chunk ids with their relevance, the best first; `allowed` are the only
     chunks that may be used, also for what is said of entities and relations (None = all)."""
@@ -51,7 +65,8 @@ class GraphSearch:
         self._graph = graph
         self._allowed = allowed
         self._hits = [(chunk_id, value) for chunk_id, value in text_hits if allowed is None or chunk_id in allowed]
-        self._named = self._entities_named(question)
+        named = entities_named(graph, question, allowed)
+        self._named = {key: _NAMED * self._rarity(len(self._chunks_of(key))) for key in named}
         self._seeds = self._entity_seeds()
 
     def run(self, mode: GraphMode) -> GraphFound:
@@ -70,17 +85,6 @@ class GraphSearch:
         return GraphFound(_best(entities, _ENTITIES), _best(relations, _RELATIONS), _fused(lists))
 
     # seeds
-
-    def _entities_named(self, question: str) -> dict[str, float]:
-        """Entities whose names stand in the question; a name inside a longer one that is known does not count."""
-        found: dict[str, float] = {}
-        for name in candidate_names(question):
-            key = self._graph.key_of(name)
-            if key in self._graph.nodes and not any(key in longer and key != longer for longer in found):
-                chunks = self._chunks_of(key)
-                if chunks:
-                    found[key] = _NAMED * self._rarity(len(chunks))
-        return found
 
     def _entity_seeds(self) -> dict[str, float]:
         """The question's entities, and those of the passages that are most like it."""

@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What is wanted of a search; None = as configured. `mode` follows the graph of knowledge bases that have one. `rerank` False leaves the order that retrieval gave."""
+    """What is wanted of a search; None = as configured. `rerank` False leaves the order that retrieval gave; `mode`
+    follows the graph of knowledge bases that have one."""
 
     top_k: int | None = None
     score_threshold: float | None = None

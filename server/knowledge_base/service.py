@@ -377,8 +377,8 @@ class KBService(StoreHooks):
         """
         if mode not in (None, "naive"):
             raise InvalidRequest(
-                f"知识库 {self.kb_name} 没有图谱，mode 只能是 naive / this knowledge base has no graph, so mode can only be "
-                f"naive; make one with vector_store_type graph"
+                f"知识库 {self.kb_name} 没有图谱，mode 只能是 naive / "
+                f"this knowledge base has no graph, so mode can only be naive; make one with vector_store_type graph"
             )
         settings = self.context.settings
         kind: SearchType = search_type or settings.search_type  # type: ignore[assignment]  # checked at the edge

@@ -31,7 +31,8 @@ def extractions(draw: st.DrawFn) -> Extraction:
 @given(st.lists(st.tuples(st.integers(1, 6), st.none() | extractions()), max_size=25))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_any_history_gives_the_graph_of_what_is_left(history: list[tuple[int, Extraction | None]]) -> None:
-    graph, left = Graph({"d1": "corp"}), {}
+    graph = Graph({"d1": "corp"})
+    left: dict[int, Extraction] = {}
     for chunk_id, found in history:
         if found is None:
             graph.remove(chunk_id)
@@ -78,7 +79,9 @@ def test_only_what_the_text_says_stays() -> None:
 
 
 def test_a_question_names_entities_in_both_languages() -> None:
-    assert {"Ebenezer Scrooge", "Scrooge"} <= set(candidate_names("Who is Ebenezer Scrooge's partner?"))
+    keys = {entity_key(name) for name in candidate_names("Who is Ebenezer Scrooge's partner?")}
+    assert {"ebenezerscrooge", "scrooge"} <= keys
+    assert "eben" not in keys
     assert {"刘备", "关羽"} <= set(candidate_names("刘备和关羽是什么关系？"))
 
 
@@ -94,9 +97,9 @@ def harbour() -> Graph:
 
 @pytest.mark.parametrize("mode", GRAPH_MODES)
 def test_a_search_follows_the_graph(mode: GraphMode) -> None:
-    found = GraphSearch(harbour(), "Where is the Harbour of Ada?", [(1, 1.0), (4, 0.1)], None).run(mode)
-    order = [chunk_id for chunk_id, _ in found.chunks]
-    assert order.index(2) < order.index(4) if 4 in order else 2 in order
+    found = GraphSearch(harbour(), "Where is the Harbour of Ada?", [(1, 1.0)], None).run(mode)
+    assert [chunk_id for chunk_id, _ in found.chunks][:2] == [1, 2]
+    assert 4 not in [chunk_id for chunk_id, _ in found.chunks]
     assert [key for key, _ in found.entities[:2]] in (["ada", "harbour"], ["harbour", "ada"])
     assert ("ada", "harbour") in [pair for pair, _ in found.relations]
 

@@ -20,7 +20,7 @@ from server.errors import NotFound
 from server.graph.graph import Graph
 from server.graph.identity import entity_key
 from server.graph.index import GraphIndex
-from server.graph.search import GRAPH_MODES, GraphFound, GraphMode, GraphSearch
+from server.graph.search import GRAPH_MODES, GraphFound, GraphMode, GraphSearch, entities_named
 from server.knowledge_base.context import Space
 from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.graph_builds import GRAPH, queue_build
@@ -69,8 +69,8 @@ class GraphKBService(KBService):
         where: Condition | None = None,
         mode: str | None = None,
     ) -> list[Hit]:
-        """As everywhere; with a `mode` of GRAPH_MODES, chunks in the order in which the graph leads to them. No hit is dropped for
-        its score then unless a threshold is given: what is two steps away need not be like the question."""
+        """As everywhere; with a `mode` of GRAPH_MODES, chunks in the order in which the graph leads to them. No hit is
+        dropped for its score then unless a threshold is given: what is two steps away need not be like the question."""
         if mode not in GRAPH_MODES:
             return super().search_docs(query, top_k, score_threshold, search_type, where)
         _, hits = self.follow(query, mode, where)
@@ -79,11 +79,16 @@ class GraphKBService(KBService):
         return kept[: top_k or self.context.settings.top_k]
 
     def follow(self, query: str, mode: GraphMode, where: Condition | None = None) -> tuple[GraphFound, list[Hit]]:
-        """What a graph mode finds, and its best chunks; nothing when the question is about something else."""
+        """What a graph mode finds, and its best chunks; nothing when the question is about something else: no passage
+        is near it, and it names no entity."""
+        allowed = self._allowed(where)
         text = super().search_docs(query, _TEXT_HITS, None, None, where)
+        with self.graph() as graph:
+            named = bool(entities_named(graph, query, allowed))
+        if not text and named:
+            text = super().search_docs(query, _TEXT_HITS, NO_LIMIT, None, where)
         if not text:
             return GraphFound([], [], []), []
-        allowed = self._allowed(where)
         with self.graph() as graph:
             found = GraphSearch(graph, query, [(int(hit.id), hit.relevance or 0.0) for hit in text], allowed).run(mode)
         return found, self._hits(query, found, text)
