@@ -129,4 +129,4 @@ def test_long_texts_without_sentences_take_linear_time(unit: str) -> None:
         return time.process_time() - started
 
     seconds(1000)
-    assert seconds(40_000) < 40 * max(seconds(4_000), 0.05)
+    assert seconds(40_000) < 40 * max(seconds(4_000), 0.2)

@@ -73,16 +73,18 @@ class GraphKBService(KBService):
         dropped for its score then unless a threshold is given: what is two steps away need not be like the question."""
         if mode not in GRAPH_MODES:
             return super().search_docs(query, top_k, score_threshold, search_type, where)
-        _, hits = self.follow(query, mode, where)
+        _, hits = self.follow(query, mode, where, score_threshold)
         limit = NO_LIMIT if score_threshold is None else score_threshold
         kept = [hit for hit in hits if hit.score is None or hit.score <= limit]
         return kept[: top_k or self.context.settings.top_k]
 
-    def follow(self, query: str, mode: GraphMode, where: Condition | None = None) -> tuple[GraphFound, list[Hit]]:
+    def follow(
+        self, query: str, mode: GraphMode, where: Condition | None = None, score_threshold: float | None = None
+    ) -> tuple[GraphFound, list[Hit]]:
         """What a graph mode finds, and its best chunks; nothing when the question is about something else: no passage
         is near it, and it names no entity."""
         allowed = self._allowed(where)
-        text = super().search_docs(query, _TEXT_HITS, None, None, where)
+        text = super().search_docs(query, _TEXT_HITS, score_threshold, None, where)
         with self.graph() as graph:
             named = bool(entities_named(graph, query, allowed))
         if not text and named:
