@@ -20,6 +20,22 @@ def test_creating_says_what_the_contract_says(api: Api) -> None:
     assert "不能为空" in api.create("  ")["msg"]
 
 
+def test_a_knowledge_base_has_its_own_way_of_splitting(api: Api) -> None:
+    text = "一二三四五。" * 20
+    assert api.create("kb", chunk_size=12, chunk_overlap=0)["code"] == 200
+    api.upload("kb", {"a.txt": text})
+    assert {len(found) for found in api.texts("kb", "一二三")} == {12}
+    changed = api.post("/knowledge_base/update_split_settings", knowledge_base_name="kb", chunk_size=30)
+    assert (changed["data"]["chunk_size"], changed["data"]["chunk_overlap"]) == (30, 0)
+    api.upload("kb", {"b.txt": "六七八九十。" * 20})
+    assert max(len(found) for found in api.texts("kb", "六七八")) == 30
+    api.upload("kb", {"c.txt": "天地玄黄宇。" * 20}, chunk_size=6)
+    assert [found for found in api.texts("kb", "天地玄黄") if "天" in found] == ["天地玄黄宇。"] * 20
+    for wrong in ({"chunk_overlap": 30}, {"chunk_size": 0}, {"text_splitter": "Nope"}):
+        assert api.post("/knowledge_base/update_split_settings", knowledge_base_name="kb", **wrong)["code"] != 200
+    assert api.create("other", chunk_size=5, chunk_overlap=9)["code"] != 200
+
+
 def test_names_differ_by_more_than_case(api: Api) -> None:
     api.create("Docs")
     assert api.create("docs")["code"] == 404

@@ -172,3 +172,27 @@ def test_too_much_text_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
 def test_json_without_end_is_read_or_refused(sandbox: Sandbox, tmp_path: Path) -> None:
     deep = write(tmp_path, "deep", "[" * 500_000 + "]" * 500_000)
     assert "嵌套过深" in sandbox.load(deep, "a.json").warnings[0]
+
+
+def test_a_large_text_comes_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "港务长在黄昏之前关闭北侧的闸门。"
+    path = tmp_path / "large.txt"
+    path.write_text(f"{line}\n\n" * 400_000, encoding="utf-8")
+    assert path.stat().st_size > 16 << 20
+    with (
+        Sandbox(workers=1, limits=replace(LIMITS, characters=50_000_000, cpu_seconds=120, wall_seconds=300)) as opened,
+        opened.open(path, "large.txt") as reading,
+    ):
+        first = next(reading.blocks)
+        assert (first.text, reading.loader) == (line, "")
+        assert sum(block.text == line for block in reading.blocks) == 399_999
+        assert reading.loader == "text"
+
+
+def test_a_file_that_nobody_wants_to_the_end_frees_its_worker(tmp_path: Path, page: Path) -> None:
+    path = tmp_path / "large.txt"
+    path.write_text("潮位记录。\n\n" * 1_500_000, encoding="utf-8")
+    with Sandbox(workers=1, limits=replace(LIMITS, characters=50_000_000, cpu_seconds=120, wall_seconds=300)) as opened:
+        with opened.open(path, "large.txt") as reading:
+            next(reading.blocks)
+        assert opened.load(page, "a.html").blocks
