@@ -244,7 +244,7 @@ def test_impossible_settings_stop_the_start(tmp_path: Path) -> None:
             fake_settings(tmp_path, **values)
     with pytest.raises(InvalidRequest, match="nope"):
         check(fake_settings(tmp_path, default_vs_type="nope"))
-    with pytest.raises(ConfigurationError, match="nope"):
+    with pytest.raises(InvalidRequest, match="nope"):
         check(fake_settings(tmp_path, text_splitter="nope"))
     with pytest.raises(ConfigurationError, match="llm_chat.default"):
         check(fake_settings(tmp_path, prompt_templates={"llm_chat": {"default": "{{ x"}}))
