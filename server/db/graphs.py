@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Select, delete, func, insert, or_, select
+from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
 
 from server.db.chunks import twins
-from server.db.tables import ChunkGraphRow, ChunkRow, DocumentRow, FileRow, GraphEditRow
-from server.domain import Extraction, Mention, Relation
+from server.db.tables import ChunkGraphRow, ChunkRow, DocumentRow, FileRow, GenerationRow, GraphEditRow
+from server.domain import Extraction, Generation, Mention, Relation
 
 _PAGE = 1000
 _IN_LIMIT = 500
@@ -21,9 +21,10 @@ MOST_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What became of one chunk; without `found` it failed for `reason`."""
+    """What became of one chunk, whose text had the hash `text_hash`; without `found` it failed for `reason`."""
 
     chunk_id: int
+    text_hash: bytes
     found: Extraction | None
     dropped: int = 0
     calls: int = 0
@@ -88,14 +89,25 @@ def states_of_files(sql: Connection, generation_id: int) -> list[tuple[str, int,
     return [(row[0], int(row[1]), int(row[2]), int(row[3])) for row in rows]
 
 
-def waiting(sql: Connection, generation_id: int, limit: int) -> list[tuple[int, str, str]]:
-    """(id, text, language) of chunks that have nothing in the graph yet; failed ones until their attempts are used."""
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A chunk that has nothing in the graph yet."""
+
+    chunk_id: int
+    text_hash: bytes
+    text: str
+    lang: str
+
+
+def waiting(sql: Connection, generation_id: int, limit: int, after: int = 0) -> list[Unread]:
+    """Chunks that have nothing in the graph yet, with ids above `after`; failed ones until their attempts are used."""
     rows = sql.execute(
-        select(ChunkRow.id, ChunkRow.text, ChunkRow.lang)
+        select(ChunkRow.id, ChunkRow.text_hash, ChunkRow.text, ChunkRow.lang)
         .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
         .outerjoin(ChunkGraphRow, ChunkGraphRow.chunk_id == ChunkRow.id)
         .where(
             _live(generation_id),
+            ChunkRow.id > after,
             or_(
                 ChunkGraphRow.chunk_id.is_(None),
                 (ChunkGraphRow.reason != "") & (ChunkGraphRow.attempts < MOST_ATTEMPTS),
@@ -104,27 +116,42 @@ def waiting(sql: Connection, generation_id: int, limit: int) -> list[tuple[int, 
         .order_by(ChunkRow.id)
         .limit(limit)
     )
-    return [(int(row[0]), row[1], row[2]) for row in rows]
+    return [Unread(*row) for row in rows]
 
 
-def add(sql: Connection, recipe: str, items: Sequence[Extracted]) -> None:
-    """Store what chunks say; those that are gone meanwhile are left out."""
-    wanted = {item.chunk_id: item for item in items}
-    present = set(sql.scalars(select(ChunkRow.id).where(ChunkRow.id.in_(wanted))))
+def version(sql: Connection, generation_id: int) -> int:
+    """Grows with every change to the graph that is none to the chunks."""
+    return sql.scalar(select(GenerationRow.graph_version).where(GenerationRow.id == generation_id)) or 0
+
+
+def _bump(sql: Connection, generation_id: int) -> None:
+    grown = update(GenerationRow).where(GenerationRow.id == generation_id)
+    sql.execute(grown.values(graph_version=GenerationRow.graph_version + 1))
+
+
+def add(sql: Connection, generation_id: int, recipe: str, items: Sequence[Extracted]) -> None:
+    """Store what chunks say; chunks that are gone, or were edited while they were read, are left out."""
+    wanted = [item.chunk_id for item in items]
+    rows = sql.execute(select(ChunkRow.id, ChunkRow.text_hash).where(ChunkRow.id.in_(wanted)))
+    present = {(row[0], row[1]) for row in rows}
     attempts = select(ChunkGraphRow.chunk_id, ChunkGraphRow.attempts).where(ChunkGraphRow.chunk_id.in_(wanted))
     tried = {row[0]: row[1] for row in sql.execute(attempts)}
-    sql.execute(delete(ChunkGraphRow).where(ChunkGraphRow.chunk_id.in_(wanted)))
-    rows = [
-        {
-            "chunk_id": item.chunk_id, "recipe": recipe, "data": dump(item.found or Extraction()),
-            "dropped": item.dropped, "calls": item.calls, "tokens": item.tokens, "reason": item.reason,
-            "attempts": tried.get(item.chunk_id, 0) + 1,
-        }
-        for item in items
-        if item.chunk_id in present
-    ]  # fmt: skip
-    if rows:
-        sql.execute(insert(ChunkGraphRow), rows)
+    kept = [item for item in items if (item.chunk_id, item.text_hash) in present]
+    if not kept:
+        return
+    sql.execute(delete(ChunkGraphRow).where(ChunkGraphRow.chunk_id.in_([item.chunk_id for item in kept])))
+    sql.execute(
+        insert(ChunkGraphRow),
+        [
+            {
+                "chunk_id": item.chunk_id, "recipe": recipe, "data": dump(item.found or Extraction()),
+                "dropped": item.dropped, "calls": item.calls, "tokens": item.tokens, "reason": item.reason,
+                "attempts": tried.get(item.chunk_id, 0) + 1,
+            }
+            for item in kept
+        ],
+    )  # fmt: skip
+    _bump(sql, generation_id)
 
 
 _CARRIED = ("recipe", "data", "dropped", "calls", "tokens", "attempts", "reason")
@@ -213,9 +240,10 @@ def merges(sql: Connection, kb_id: int) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
-def set_merges(sql: Connection, kb_id: int, merged: Mapping[str, str]) -> None:
+def set_merges(sql: Connection, generation: Generation, merged: Mapping[str, str]) -> None:
     """Replace all of them."""
-    sql.execute(delete(GraphEditRow).where(GraphEditRow.kb_id == kb_id))
-    rows = [{"kb_id": kb_id, "source": source, "target": target} for source, target in merged.items()]
+    sql.execute(delete(GraphEditRow).where(GraphEditRow.kb_id == generation.kb_id))
+    rows = [{"kb_id": generation.kb_id, "source": source, "target": target} for source, target in merged.items()]
     if rows:
         sql.execute(insert(GraphEditRow), rows)
+    _bump(sql, generation.id)

@@ -70,7 +70,8 @@ class GenerationRow(Base):
     """One way in which a knowledge base is split, embedded and stored; a rebuild makes a new one and swaps.
 
     `transform` is the embedding transform as bytes, `transform_no` grows when it is fitted anew, and
-    `transform_size` is the number of vectors it was fitted on.
+    `transform_size` is the number of vectors it was fitted on. `graph_version` grows when something is added to the
+    graph, or merged in it, without a change of the chunks.
     """
 
     __tablename__ = "generation"
@@ -85,6 +86,7 @@ class GenerationRow(Base):
     transform: Mapped[bytes | None] = mapped_column(Blob, default=None)
     transform_no: Mapped[int] = mapped_column(Integer, default=0)
     transform_size: Mapped[int] = mapped_column(Integer, default=0)
+    graph_version: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from server.domain import Extraction, Mention, Relation
 
@@ -59,8 +60,8 @@ def grounded(found: Extraction, text: str) -> tuple[Extraction, int]:
     for mention in found.mentions:
         if _is_name(mention.name) and is_said(mention.name, letters):
             kept.setdefault((entity_key(mention.name), mention.name), mention)
-    keys = {key for key, _ in kept}
-    relations = [relation for relation in found.relations if _connects(relation, keys)]
+    named = dict(reversed(kept))
+    relations = [_between(relation, named) for relation in found.relations if _connects(relation, named)]
     dropped = len(found.mentions) - len(kept) + len(found.relations) - len(relations)
     return Extraction(tuple(kept.values()), tuple(relations)), dropped
 
@@ -69,9 +70,14 @@ def _is_name(name: str) -> bool:
     return 0 < len(name.strip()) <= _LONGEST_NAME and not _TEMPLATE.match(name.strip())
 
 
-def _connects(relation: Relation, keys: set[str]) -> bool:
+def _connects(relation: Relation, named: Mapping[str, str]) -> bool:
     source, target = entity_key(relation.source), entity_key(relation.target)
-    return source != target and source in keys and target in keys
+    return source != target and source in named and target in named
+
+
+def _between(relation: Relation, named: Mapping[str, str]) -> Relation:
+    """The relation with its ends named as a mention of the chunk is."""
+    return replace(relation, source=named[entity_key(relation.source)], target=named[entity_key(relation.target)])
 
 
 def candidate_names(text: str, longest: int = 6) -> Sequence[str]:

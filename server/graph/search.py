@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
-from server.graph.graph import Graph, Pair
+from server.graph.graph import Floats, Graph, Pair
 from server.graph.identity import candidate_names
 
 GraphMode = Literal["local", "global", "hybrid", "mix", "ppr"]
@@ -25,7 +25,7 @@ _SEED_CHUNKS = 20
 """Text hits whose entities count as the question's too."""
 _NAMED = 3.0
 """How much more an entity counts that the question names than one that only stands in a passage like it."""
-_ENTITIES, _RELATIONS = 40, 60
+_ENTITIES, _RELATIONS, _CHUNKS = 40, 60, 200
 _CHUNK_SHARE = 0.5
 """Of the walker's new beginnings, those at passages; the others are at entities."""
 _RRF = 20
@@ -177,11 +177,10 @@ class GraphSearch:
         self._begin_at_chunks(reset)
         self._begin_at_entities(reset)
         rank = matrix.pagerank(reset)
-        entities = {key: float(rank[at]) for key, at in matrix.number.items() if rank[at] > 0 and self._chunks_of(key)}
-        walked = sorted(
-            (chunk_id for chunk_id in matrix.chunk_ids if self._may(chunk_id) and rank[matrix.place[chunk_id]] > 0),
-            key=lambda chunk_id: (-rank[matrix.place[chunk_id]], chunk_id),
-        )
+        entities = self._entities_by(rank)
+        places = [matrix.place[chunk_id] for chunk_id in matrix.chunk_ids if self._may(chunk_id)]
+        reached = sorted(places, key=lambda at: (-rank[at], at))[:_CHUNKS]
+        walked = [matrix.chunk_ids[at - len(matrix.keys)] for at in reached if rank[at] > 0]
         unread = [chunk_id for chunk_id, _ in self._hits if chunk_id not in matrix.place]
         chunks = (
             _fused([walked, [chunk_id for chunk_id, _ in self._hits]])
@@ -190,7 +189,18 @@ class GraphSearch:
         )
         return GraphFound(_best(entities, _ENTITIES), _best(self._relations_of(entities), _RELATIONS), chunks)
 
-    def _begin_at_chunks(self, reset: np.ndarray) -> None:
+    def _entities_by(self, rank: Floats) -> dict[str, float]:
+        """The entities where the walker is most, of those that chunks speak of that may be used."""
+        keys = self._graph.matrix.keys
+        found: dict[str, float] = {}
+        for at in np.argsort(-rank[: len(keys)], kind="stable"):
+            if len(found) == _ENTITIES or rank[at] <= 0:
+                break
+            if self._chunks_of(keys[at]):
+                found[keys[at]] = float(rank[at])
+        return found
+
+    def _begin_at_chunks(self, reset: Floats) -> None:
         place = self._graph.matrix.place
         best = self._hits[0][1] if self._hits else 0.0
         low = min((value for _, value in self._hits), default=0.0)
@@ -202,14 +212,17 @@ class GraphSearch:
         if total > 0:
             reset *= _CHUNK_SHARE / total
 
-    def _begin_at_entities(self, reset: np.ndarray) -> None:
+    def _begin_at_entities(self, reset: Floats) -> None:
         seeds = _best(self._seeds, 12)
         total = sum(value for _, value in seeds)
         for key, value in seeds:
             reset[self._graph.matrix.number[key]] += (1.0 - _CHUNK_SHARE) * value / total
 
 
-def _best(values: Mapping, count: int) -> list:  # type: ignore[type-arg]
+_Key = TypeVar("_Key", str, Pair)
+
+
+def _best(values: Mapping[_Key, float], count: int) -> list[tuple[_Key, float]]:
     return sorted(values.items(), key=lambda item: (-item[1], item[0]))[:count]
 
 

@@ -152,26 +152,22 @@ class Pipeline:
 
     def _write(self, work: _Work) -> Generator[Progress, None, _Draft]:
         """Read and split the file, and write what comes out; a small file in one transaction."""
-        reading, document_id, total = Reading(iter(())), 0, 0
+        reading, document_id, total, live = Reading(iter(())), 0, 0, False
         with closing(self._parts(work, reading)) as parts:
             for gathered, last in _batches(parts):
-                languages = [language(chunk.text) for part in gathered for chunk in part.chunks]
+                chunks = [chunk for part in gathered for chunk in part.chunks]
+                languages = [language(chunk.text) for chunk in chunks]
                 with self._db.write() as sql:
                     self._require_current(sql, work.file, work.generation)
                     document_id = document_id or self._begin(sql, work)
                     for part in gathered:
                         texts.add(sql, document_id, part.start, part.text)
-                    chunks = [chunk for part in gathered for chunk in part.chunks]
                     chunk_rows.add(sql, work.file.kb_id, document_id, total, chunks, languages)
                     total += len(chunks)
                     if last:
-                        if not total:
-                            raise EmptyDocument("文件中没有文字 / there is no text in the file")
-                        files.finish_document(sql, document_id, reading.loader, reading.warnings, total)
-                        live = self._show(sql, work, document_id)
-                        return _Draft(document_id, live, total)
+                        live = self._finish(sql, work, _Draft(document_id, live, total), reading)
                 yield Progress(0, total)
-        raise EmptyDocument("文件中没有文字 / there is no text in the file")
+        return _Draft(document_id, live, total)
 
     def _begin(self, sql: Connection, work: _Work) -> int:
         """A version without chunks, in place of what earlier attempts left."""
@@ -191,9 +187,13 @@ class Pipeline:
             texts.copy(sql, file.id, file.file_version, document_id)  # edited chunks still point into it
         return document_id
 
-    def _show(self, sql: Connection, work: _Work, document_id: int) -> bool:
-        """Use what is known of a complete version, and publish it if it is the file's first; whether it is."""
-        file, generation = work.file, work.generation
+    def _finish(self, sql: Connection, work: _Work, draft: _Draft, reading: Reading) -> bool:
+        """All chunks are in: use what is known of them, and publish the version if it is the file's first; whether it
+        is."""
+        if not draft.total:
+            raise EmptyDocument("文件中没有文字 / there is no text in the file")
+        file, generation, document_id = work.file, work.generation, draft.document_id
+        files.finish_document(sql, document_id, reading.loader, reading.warnings, draft.total)
         if generation.dimension is not None:
             chunk_rows.reuse_vectors(sql, document_id, file.id, generation.embed_model, generation.dimension)
         if generation.has_graph:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Generator, Iterator
 
 from sqlalchemy import Connection
 
 from server.db import graphs, kbs
 from server.db import jobs as job_rows
-from server.db.graphs import Extracted
+from server.db.graphs import BuildState, Extracted, Unread
 from server.domain import Extraction, Job, KnowledgeBase, Progress
 from server.errors import NotFound
-from server.graph.identity import grounded
+from server.graph.identity import entity_key, grounded
 from server.knowledge_base.context import KBContext
+
+log = logging.getLogger(__name__)
 
 GRAPH = "graph"
 _STEP = 32
@@ -52,23 +55,65 @@ class GraphHandler:
             lock.release()
 
     def _build(self, job: Job) -> Iterator[Progress]:
+        """One pass over what waits after the other, until one finds nothing."""
         while True:
             with self._context.db.read() as sql:
-                kb = kbs.get(sql, job.kb_id)
-                if kb is None:
-                    raise NotFound("知识库已被删除 / the knowledge base is gone")
-                chunks = graphs.waiting(sql, kb.generation.id, _STEP)
-                state = graphs.state(sql, kb.generation.id)
+                state = graphs.state(sql, _knowledge_base(sql, job).generation.id)
             yield Progress(state.done, state.total)
-            if not chunks:
-                return
-            items = self._read(chunks)
-            with self._context.db.write() as sql:
-                graphs.add(sql, RECIPE, items)
+            count = yield from self._pass(job, state)
+            if not count:
+                break
+        with self._context.db.write() as sql:
+            forgotten = forget_merges(sql, _knowledge_base(sql, job))
+        if forgotten:
+            self._context.db.scrub()
 
-    def _read(self, chunks: Sequence[tuple[int, str, str]]) -> list[Extracted]:
-        items = []
-        for chunk_id, text, lang in chunks:
-            found, dropped = grounded(self._extract(text, lang), text)
-            items.append(Extracted(chunk_id, found, dropped))
-        return items
+    def _pass(self, job: Job, state: BuildState) -> Generator[Progress, None, int]:
+        """Read each chunk that waits once; returns their number."""
+        count = last = 0
+        while True:
+            with self._context.db.read() as sql:
+                generation = _knowledge_base(sql, job).generation
+                chunks = graphs.waiting(sql, generation.id, _STEP, last)
+            if not chunks:
+                return count
+            items = [self._read(chunk) for chunk in chunks]
+            with self._context.db.write() as sql:
+                graphs.add(sql, generation.id, RECIPE, items)
+            count, last = count + len(chunks), chunks[-1].chunk_id
+            done = state.done + count
+            yield Progress(done, max(state.total, done))
+
+    def _read(self, chunk: Unread) -> Extracted:
+        """What a chunk says; one that cannot be read is noted as such and stops no other."""
+        try:
+            found, dropped = grounded(self._extract(chunk.text, chunk.lang), chunk.text)
+        except Exception as error:
+            log.exception("chunk %s cannot be read for the graph", chunk.chunk_id)
+            return Extracted(chunk.chunk_id, chunk.text_hash, None, reason=type(error).__name__)
+        return Extracted(chunk.chunk_id, chunk.text_hash, found, dropped)
+
+
+def _knowledge_base(sql: Connection, job: Job) -> KnowledgeBase:
+    kb = kbs.get(sql, job.kb_id)
+    if kb is None:
+        raise NotFound("知识库已被删除 / the knowledge base is gone")
+    return kb
+
+
+def forget_merges(sql: Connection, kb: KnowledgeBase) -> bool:
+    """Drop merges of names that no chunk says any more, which came from files that are gone; whether there were any.
+    Nothing happens while chunks wait to be read."""
+    merged = graphs.merges(sql, kb.id)
+    if not merged or graphs.waiting(sql, kb.generation.id, 1):
+        return False
+    said = {
+        entity_key(mention.name)
+        for _, found in graphs.everything(sql, kb.generation.id)
+        for mention in (found.mentions if found else ())
+    }
+    kept = {source: target for source, target in merged.items() if source in said and target in said}
+    if kept == merged:
+        return False
+    graphs.set_merges(sql, kb.generation, kept)
+    return True

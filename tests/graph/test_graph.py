@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from server.db.graphs import dump, load
 from server.domain import Extraction, Mention, Relation
 from server.graph import views
 from server.graph.graph import Graph
@@ -76,6 +77,8 @@ def test_only_what_the_text_says_stays() -> None:
     assert [mention.name for mention in kept.mentions] == ["ACME corp", "Berlin"]
     assert [(one.source, one.target) for one in kept.relations] == [("ACME corp", "Berlin")]
     assert dropped == 6
+    kept, _ = grounded(say("ACME Corp", "Berlin", relations=(("acme corp.", "BERLIN"),)), "Acme Corp is in Berlin.")
+    assert load(dump(kept)).relations == (Relation("ACME Corp", "Berlin", "knows"),)
 
 
 def test_a_question_names_entities_in_both_languages() -> None:

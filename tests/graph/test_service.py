@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,61 @@ def test_merges_can_be_undone(graph_api: Api) -> None:
     assert {"Ada Lovelace", "Charles Babbage"} <= set(entities(graph_api))
     refused = graph_api.post("/graph/merge", knowledge_base_name="g", names=["Nobody"], into="Charles Babbage")
     assert refused["code"] == 404
+
+
+def test_a_merge_goes_with_the_files_that_named_its_entities(graph_api: Api, settings_dir: Path) -> None:
+    graph_api.upload("g", {"extra.txt": "Grace Quokkabrook met Ada Lovelace."})
+    built(graph_api)
+    graph_api.post("/graph/merge", knowledge_base_name="g", names=["Grace Quokkabrook"], into="Ada Lovelace")
+    graph_api.delete_docs("g", "extra.txt", delete_content=True)
+    with KBServiceFactory.context().db.read() as sql:
+        assert graphs.merges(sql, service().kb().id) == {}
+    held = [path for path in settings_dir.rglob("*") if path.is_file() and b"quokkabrook" in path.read_bytes().lower()]
+    assert held == []
+
+
+def test_one_bad_chunk_stops_no_other_and_can_be_tried_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = api.http.app.state.service.runner._handlers["graph"]
+    extract = handler._extract
+
+    def fragile(text: str, lang: str) -> Any:
+        if "Babbage" in text:
+            raise RecursionError
+        return extract(text, lang)
+
+    monkeypatch.setattr(handler, "_extract", fragile)
+    api.create("g", vector_store_type="graph")
+    api.upload("g", {"babbage.txt": BABBAGE, "engine.txt": ENGINE})
+    state = built(api)
+    assert (state["chunks"], state["done"], state["failed"]) == (2, 1, 1)
+    assert "Henry Prevost" in entities(api)
+    monkeypatch.setattr(handler, "_extract", extract)
+    assert api.post("/graph/retry", knowledge_base_name="g")["data"] == {"chunks": 1}
+    state = built(api)
+    assert (state["done"], state["failed"]) == (2, 0)
+    assert "Charles Babbage" in entities(api)
+
+
+def test_a_chunk_that_is_edited_while_it_is_read_is_read_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = api.http.app.state.service.runner._handlers["graph"]
+    extract, edited = handler._extract, threading.Event()
+    reading = threading.Event()
+
+    def slow(text: str, lang: str) -> Any:
+        reading.set()
+        edited.wait(60)
+        return extract(text, lang)
+
+    monkeypatch.setattr(handler, "_extract", slow)
+    api.create("g", vector_store_type="graph")
+    api.upload("g", {"ada.txt": ADA})
+    assert reading.wait(60)
+    chunk = api.http.get("/knowledge_base/chunks", params={"knowledge_base_name": "g"}).json()["chunks"][0]
+    docs = {chunk["id"]: {"page_content": "Grace Hopper was here."}}
+    api.post("/knowledge_base/update_docs_by_id", knowledge_base_name="g", docs=docs)
+    edited.set()
+    built(api)
+    assert entities(api) == ["Grace Hopper"]
 
 
 def test_files_are_searchable_before_the_graph_is_there(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from server.graph.index import GraphIndex
 from server.graph.search import GRAPH_MODES, GraphFound, GraphMode, GraphSearch, entities_named
 from server.knowledge_base.context import Space
 from server.knowledge_base.factory import KBServiceFactory
-from server.knowledge_base.graph_builds import GRAPH, queue_build
+from server.knowledge_base.graph_builds import GRAPH, forget_merges, queue_build
 from server.knowledge_base.service import NO_LIMIT, KBService
 from server.retrieval.hybrid import Question, scored
 
@@ -56,7 +56,7 @@ class GraphKBService(KBService):
             with self.context.db.read() as sql:
                 now = kbs.get(sql, kb.id) or kb
                 changed = kbs.changes_since(sql, now, index.version) if index.version else None
-                index.advance(sql, kb.id, kb.generation.id, now.version, changed)
+                index.advance(sql, replace(now, generation=kb.generation), changed)
             yield index.graph
 
     @override
@@ -85,12 +85,11 @@ class GraphKBService(KBService):
         is near it, and it names no entity."""
         allowed = self._allowed(where)
         text = super().search_docs(query, _TEXT_HITS, score_threshold, None, where)
-        with self.graph() as graph:
-            named = bool(entities_named(graph, query, allowed))
-        if not text and named:
-            text = super().search_docs(query, _TEXT_HITS, NO_LIMIT, None, where)
         if not text:
-            return GraphFound([], [], []), []
+            with self.graph() as graph:
+                if not entities_named(graph, query, allowed):
+                    return GraphFound([], [], []), []
+            text = super().search_docs(query, _TEXT_HITS, NO_LIMIT, None, where)
         with self.graph() as graph:
             found = GraphSearch(graph, query, [(int(hit.id), hit.relevance or 0.0) for hit in text], allowed).run(mode)
         return found, self._hits(query, found, text)
@@ -147,8 +146,7 @@ class GraphKBService(KBService):
         with self.context.db.write() as sql:
             merged = graphs.merges(sql, kb.id)
             moved = {source: target if goal in keys else goal for source, goal in merged.items()}
-            graphs.set_merges(sql, kb.id, moved | dict.fromkeys(keys, target))
-            kbs.bump(sql, kb.id)
+            graphs.set_merges(sql, kb.generation, moved | dict.fromkeys(keys, target))
         return sorted(keys.values())
 
     def split(self, name: str) -> list[str]:
@@ -157,16 +155,18 @@ class GraphKBService(KBService):
         with self.context.db.write() as sql:
             merged = graphs.merges(sql, kb.id)
             freed = sorted(source for source, goal in merged.items() if key in (source, goal))
-            graphs.set_merges(sql, kb.id, {source: goal for source, goal in merged.items() if source not in freed})
-            kbs.bump(sql, kb.id)
+            kept = {source: goal for source, goal in merged.items() if source not in freed}
+            graphs.set_merges(sql, kb.generation, kept)
         return freed
 
     @override
     def settle(self) -> None:
         """After deletions and edits: also read for the graph what is new."""
-        super().settle()
+        kb = self.kb()
         with self.context.db.write() as sql:
-            queue_build(sql, self.kb())
+            forget_merges(sql, kb)
+            queue_build(sql, kb)
+        super().settle()  # also scrubs the disk of what was forgotten
 
     # ---- the vectors
 

@@ -35,11 +35,12 @@ def upgrade() -> None:
         sa.Column("create_time", sa.DateTime(), nullable=False),
         sa.UniqueConstraint("kb_id", "source"),
     )
-
+    op.add_column("generation", sa.Column("graph_version", sa.Integer(), server_default="0", nullable=False))
     op.create_index("ix_chunk_text_hash", "chunk", ["text_hash"])
 
 
 def downgrade() -> None:
     op.drop_index("ix_chunk_text_hash", "chunk")
+    op.drop_column("generation", "graph_version")
     op.drop_table("graph_edit")
     op.drop_table("chunk_graph")
