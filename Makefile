@@ -5,6 +5,8 @@ BIN := .venv/bin
 STAMP := .venv/installed
 export PYTHONNOUSERSITE := 1
 export PIP_NO_INPUT := 1
+# what is compiled once serves every process that the tests start
+unexport PYTHONDONTWRITEBYTECODE
 # threads come from pools of our own; libraries that add theirs only get in each other's way
 export OMP_NUM_THREADS := 1
 

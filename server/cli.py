@@ -180,11 +180,11 @@ def _ingest(runtime: Any, name: str, found: Sequence[tuple[str, Path]], *, overr
     from server.knowledge_base.operations import Outcome, Upload, service_of
 
     service = runtime.service
-    options = service.context.split_options
+    kb = service_of(name)
     outcome = Outcome()
     for label, path in found:
         with path.open("rb") as stream:
-            one = service.operations.upload(service_of(name), [Upload(label, stream)], options, override=override)
+            one = service.operations.upload(kb, [Upload(label, stream)], kb.split_options(), override=override)
         outcome.jobs |= one.jobs
         outcome.failed |= one.failed
     runtime.service.runner.start()

@@ -24,6 +24,7 @@ from server.api.schemas_graph import (
     RelationView,
     Subgraph,
 )
+from server.db.graphs import BuildState
 from server.errors import InvalidRequest, NotFound
 from server.graph import views
 from server.graph.graph import Graph, Pair
@@ -58,7 +59,8 @@ async def graph_state(service: ServiceDep, knowledge_base_name: KB) -> GraphStat
 
     def load() -> GraphState:
         kb = _opened(name)
-        state, by_file, building = kb.build_state()
+        by_file, building = kb.build_state()
+        state = BuildState.sum(by_file.values())
         with kb.graph() as graph:
             entities, relations = len(graph.nodes), len(graph.edges)
         return GraphState(
@@ -71,7 +73,10 @@ async def graph_state(service: ServiceDep, knowledge_base_name: KB) -> GraphStat
             dropped=state.dropped,
             calls=state.calls,
             tokens=state.tokens,
-            files=[FileGraphState(file_name=row[0], chunks=row[1], done=row[2], failed=row[3]) for row in by_file],
+            files=[
+                FileGraphState(file_name=name, chunks=one.total, done=one.done, failed=one.failed)
+                for name, one in by_file.items()
+            ],
         )
 
     return await service.gates.run(name, load)

@@ -157,12 +157,11 @@ async def _open(service: Service, store_id: str) -> KBService:
     return await service.gates.run_free(lambda: service.vector_stores.open(uid))
 
 
-def _options(service: Service, strategy: ChunkingStrategy | None) -> SplitOptions:
+def _options(store: KBService, strategy: ChunkingStrategy | None) -> SplitOptions:
     static = strategy.static if strategy else None
     if static is None:
-        return service.context.split_options
-    size, overlap = static.max_chunk_size_tokens, static.chunk_overlap_tokens
-    return service.context.split_options.changed(chunk_size=size, chunk_overlap=overlap)
+        return store.split_options()
+    return store.split_options(chunk_size=static.max_chunk_size_tokens, chunk_overlap=static.chunk_overlap_tokens)
 
 
 def _noted(body: CreateVectorStore | ModifyVectorStore) -> tuple[dict[str, Any], float | None]:
@@ -185,7 +184,7 @@ async def openai_create_vector_store(body: CreateVectorStore, service: ServiceDe
             service.vector_stores.file(uid)  # an unknown one is refused before anything is made
         made = service.vector_stores.create(body.name, attributes, expires)
         for uid in uids:
-            service.vector_stores.attach(made, uid, {}, _options(service, body.chunking_strategy))
+            service.vector_stores.attach(made, uid, {}, _options(made, body.chunking_strategy))
         return _shown(service, made)
 
     return await service.gates.run_free(create)
@@ -288,10 +287,11 @@ async def openai_attach_file(store_id: str, body: AttachFile, service: ServiceDe
     """Put an uploaded file into a vector store; its `status` tells how far it is."""
     opened = await _open(service, store_id)
     uid, attributes = uid_of(body.file_id, "file-"), safe_json(body.attributes or {})
-    options = _options(service, body.chunking_strategy)
-    file = await service.gates.run(
-        opened.kb_name, lambda: service.vector_stores.attach(opened, uid, attributes, options)
-    )
+
+    def attach() -> StoredFile:
+        return service.vector_stores.attach(opened, uid, attributes, _options(opened, body.chunking_strategy))
+
+    file = await service.gates.run(opened.kb_name, attach)
     return _member(file, store_id)
 
 
@@ -377,7 +377,7 @@ async def openai_create_file_batch(store_id: str, body: FileBatch, service: Serv
         for uid in uids:
             service.vector_stores.file(uid)  # all or nothing: an unknown one is refused before any is put in
         for uid, item in zip(uids, wanted, strict=True):
-            options = _options(service, item.chunking_strategy or body.chunking_strategy)
+            options = _options(opened, item.chunking_strategy or body.chunking_strategy)
             service.vector_stores.attach(opened, uid, safe_json(item.attributes or {}), options)
         return _loaded(service, opened, store_id, service.vector_stores.add_batch(opened, uids))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import orjson
@@ -34,25 +34,31 @@ class Extracted:
 
 @dataclass(frozen=True, slots=True)
 class BuildState:
-    """How far the graph of a generation is: chunks in all, done and failed, and what they took."""
+    """How far the graph of a file is, or of many: chunks in all, done and failed, and what they took."""
 
-    total: int
-    done: int
-    failed: int
-    dropped: int
-    calls: int
-    tokens: int
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    dropped: int = 0
+    calls: int = 0
+    tokens: int = 0
+
+    @classmethod
+    def sum(cls, states: Iterable[BuildState]) -> BuildState:
+        """The state of many files together."""
+        return cls(*map(sum, zip(*map(astuple, states), strict=True)))
 
 
 def _live(generation_id: int) -> Any:
     return (DocumentRow.generation_id == generation_id) & DocumentRow.live & ChunkRow.enabled
 
 
-def state(sql: Connection, generation_id: int) -> BuildState:
-    """How far the graph of a generation is."""
+def states(sql: Connection, generation_id: int) -> dict[str, BuildState]:
+    """How far the graph of a generation is, by file."""
     failed = ChunkGraphRow.reason != ""
-    row = sql.execute(
+    rows = sql.execute(
         select(
+            FileRow.name,
             func.count(ChunkRow.id),
             func.count(ChunkGraphRow.chunk_id).filter(~failed),
             func.count(ChunkGraphRow.chunk_id).filter(failed),
@@ -62,31 +68,13 @@ def state(sql: Connection, generation_id: int) -> BuildState:
         )
         .select_from(ChunkRow)
         .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
-        .outerjoin(ChunkGraphRow, ChunkGraphRow.chunk_id == ChunkRow.id)
-        .where(_live(generation_id))
-    ).one()
-    return BuildState(*(int(value or 0) for value in row))
-
-
-def states_of_files(sql: Connection, generation_id: int) -> list[tuple[str, int, int, int]]:
-    """(file, chunks, done, failed) of all files of a generation."""
-    failed = ChunkGraphRow.reason != ""
-    rows = sql.execute(
-        select(
-            FileRow.name,
-            func.count(ChunkRow.id),
-            func.count(ChunkGraphRow.chunk_id).filter(~failed),
-            func.count(ChunkGraphRow.chunk_id).filter(failed),
-        )
-        .select_from(ChunkRow)
-        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
         .join(FileRow, FileRow.id == DocumentRow.file_id)
         .outerjoin(ChunkGraphRow, ChunkGraphRow.chunk_id == ChunkRow.id)
         .where(_live(generation_id))
         .group_by(FileRow.name)
         .order_by(FileRow.name)
     )
-    return [(row[0], int(row[1]), int(row[2]), int(row[3])) for row in rows]
+    return {name: BuildState(*(int(value or 0) for value in numbers)) for name, *numbers in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +151,7 @@ def reuse(sql: Connection, document_id: int, file_id: int) -> None:
     if equal is not None:
         columns = (getattr(ChunkGraphRow, name) for name in _CARRIED)
         found = select(equal.c.id, *columns).join(ChunkGraphRow, ChunkGraphRow.chunk_id == equal.c.twin)
+        found = found.where(ChunkGraphRow.reason == "")  # failures are not handed on
         sql.execute(insert(ChunkGraphRow).from_select(["chunk_id", *_CARRIED], found))
 
 

@@ -58,7 +58,7 @@ class GraphHandler:
         """One pass over what waits after the other, until one finds nothing."""
         while True:
             with self._context.db.read() as sql:
-                state = graphs.state(sql, _knowledge_base(sql, job).generation.id)
+                state = BuildState.sum(graphs.states(sql, _knowledge_base(sql, job).generation.id).values())
             yield Progress(state.done, state.total)
             count = yield from self._pass(job, state)
             if not count:

@@ -87,6 +87,18 @@ def test_every_mode_finds_cited_chunks(graph_api: Api, mode: str) -> None:
     assert "诸葛亮" in "".join(event.get("answer", "") for event in asked)
 
 
+def test_a_score_means_the_same_in_every_mode(graph_api: Api) -> None:
+    ask = {"knowledge_base_names": ["g"], "query": "What did Charles Babbage design?", "score_threshold": 4}
+    plain = graph_api.post("/retrieval/search", top_k=2, search_type="keyword", **ask)["hits"]
+    everything = {hit["id"]: hit["score"] for hit in graph_api.post("/retrieval/search", top_k=9, **ask)["hits"]}
+    walked = graph_api.post("/retrieval/search", top_k=9, mode="ppr", **ask)["hits"]
+    assert len(walked) > len(plain)
+    assert {hit["id"]: hit["score"] for hit in walked} == {hit["id"]: everything[hit["id"]] for hit in walked}
+    limit = sorted(everything.values())[0]
+    kept = graph_api.post("/retrieval/search", top_k=9, mode="ppr", **{**ask, "score_threshold": limit})["hits"]
+    assert all(hit["score"] <= limit for hit in kept)
+
+
 def test_a_filter_holds_for_the_graph_too(graph_api: Api) -> None:
     only = {"type": "eq", "key": "file_name", "value": "ada.txt"}
     found = graph_api.post("/graph/query/data", knowledge_base_name="g", query="Charles Babbage and Ada Lovelace",

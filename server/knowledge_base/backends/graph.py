@@ -117,13 +117,11 @@ class GraphKBService(KBService):
             for place, hit in enumerate(ranked, start=1)
         ]
 
-    def build_state(self) -> tuple[BuildState, list[tuple[str, int, int, int]], bool]:
-        """(how far it is in all, (file, chunks, done, failed) of each file, whether it is being built)."""
+    def build_state(self) -> tuple[dict[str, BuildState], bool]:
+        """(how far it is by file, whether it is being built)."""
         kb = self.kb()
         with self.context.db.read() as sql:
-            state = graphs.state(sql, kb.generation.id)
-            by_file = graphs.states_of_files(sql, kb.generation.id)
-            return state, by_file, bool(job_rows.active(sql, kb.id, GRAPH))
+            return graphs.states(sql, kb.generation.id), bool(job_rows.active(sql, kb.id, GRAPH))
 
     def retry_build(self) -> int:
         """Read failed chunks again; returns their number."""
