@@ -54,6 +54,8 @@ class ChatModelSettings(_Endpoint):
     max_output_tokens: int = Field(default=1024, ge=1, description="answer length when the client sets none")
     concurrency: int = Field(default=32, ge=1, description="requests to this model at the same time")
     timeout: float = Field(default=120, gt=0, description="seconds without a byte until a request fails")
+    price_in: float = Field(default=0, ge=0, description="price of a million tokens of prompts, for estimates")
+    price_out: float = Field(default=0, ge=0, description="price of a million tokens of replies, for estimates")
     begins_thinking: bool = Field(
         default=False, description="replies begin inside <think> without the tag, as the model's template opens it"
     )
@@ -148,6 +150,19 @@ class Settings(BaseSettings):
     graph_vector_store: str = Field(
         default="faiss", description="where knowledge bases with a graph keep their vectors"
     )
+    graph_extractor: str = Field(
+        default="nlp", description="who reads chunks for a graph: nlp (no language model), or a model of llm_models"
+    )
+    graph_entity_types: list[str] = Field(
+        default_factory=list, description="what entities may be; default: person, organization, location, event …"
+    )
+    graph_gleanings: int = Field(
+        default=0, ge=0, le=5, description="how often a model is asked for what it missed in a chunk"
+    )
+    graph_token_budget: int | None = Field(
+        default=None, ge=1, description="tokens that the graph of a knowledge base may take; default: any number"
+    )
+    graph_concurrency: int = Field(default=8, ge=1, description="calls at the same time while a graph is built")
     chunk_size: int = Field(default=250, ge=1, description="longest chunk, in tokens of the embedding model")
     chunk_overlap: int = Field(default=50, ge=0, description="tokens that neighbouring chunks share")
     zh_title_enhance: bool = Field(default=False, description="mark Chinese titles and name them in what follows")
@@ -200,6 +215,8 @@ class Settings(BaseSettings):
         ):
             if len(names) != len(set(names)):
                 raise ValueError(f"{field}: two models have the same name (or that of a built-in one)")
+        if self.graph_extractor not in ("nlp", *(model.name for model in self.llm_models)):
+            raise ValueError(f"graph_extractor: {self.graph_extractor} is neither nlp nor one of llm_models")
         if self.default_embed_model not in names:
             raise ValueError(f"default_embed_model: {self.default_embed_model} is not one of {', '.join(names)}")
         return self

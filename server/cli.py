@@ -8,8 +8,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,15 +20,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from configs import Settings
+from server.cli_common import DataDir, opened_runtime, settings_of
+from server.cli_graph import graph_app
 from server.errors import ConfigurationError, ZhikuError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Zhiku 知库: files in, cited answers out.")
 kb_app = typer.Typer(no_args_is_help=True, help="Knowledge bases. 知识库管理。")
 app.add_typer(kb_app, name="kb")
+app.add_typer(graph_app, name="graph")
 console = Console()
 errors = Console(stderr=True)
-
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="the data root (default: ZHIKU_DATA_DIR or configs)")]
 
 
 def main() -> None:
@@ -53,25 +53,6 @@ def main() -> None:
         sys.exit(2)
 
 
-def _settings(data_dir: Path | None, **values: Any) -> Settings:
-    given: dict[str, Any] = {
-        name: value for name, value in {"data_dir": data_dir, **values}.items() if value is not None
-    }
-    return Settings(**given)
-
-
-@contextmanager
-def _runtime(data_dir: Path | None) -> Iterator[Any]:
-    """The parts of the service without its HTTP edge, for one command."""
-    from server.runtime import Runtime
-
-    runtime = Runtime.build(_settings(data_dir))
-    try:
-        yield runtime
-    finally:
-        runtime.service.context.close()
-
-
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="address to listen on (default: loopback)")] = None,
@@ -85,7 +66,7 @@ def serve(
     from server.app import create_app
     from server.runtime import check
 
-    settings = _settings(data_dir, host=host, port=port)
+    settings = settings_of(data_dir, host=host, port=port)
     check(settings)
     _require_port(settings)
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -216,7 +197,7 @@ def kb_list(data_dir: DataDir = None) -> None:
     from server.db import kbs
 
     table = Table("name", "files", "store", "embedding model", "about")
-    with _runtime(data_dir) as runtime, runtime.service.context.db.read() as sql:
+    with opened_runtime(data_dir) as runtime, runtime.service.context.db.read() as sql:
         counts = kbs.count_files(sql)
         for kb in kbs.list_all(sql):
             table.add_row(kb.name, str(counts.get(kb.id, 0)), kb.generation.vs_type, kb.generation.embed_model, kb.info)
@@ -233,7 +214,7 @@ def kb_create(
     """Make a knowledge base. 新建知识库。"""
     from server.knowledge_base.factory import KBServiceFactory
 
-    with _runtime(data_dir) as runtime:
+    with opened_runtime(data_dir) as runtime:
         kind = vs_type or runtime.service.settings.default_vs_type
         kb = KBServiceFactory.get_service(name, kind, embed_model).create_kb()
     console.print(f"已新增知识库 / created: {kb.name}", markup=False)
@@ -248,7 +229,7 @@ def kb_delete(
 
     if not yes:
         typer.confirm(f"删除知识库及其全部文件 / delete {name} with all its files?", abort=True)
-    with _runtime(data_dir):
+    with opened_runtime(data_dir):
         service_of(name).drop_kb()
     console.print(f"成功删除知识库 / deleted: {name}", markup=False)
 
@@ -264,7 +245,7 @@ def kb_add(
     from server.knowledge_base.manifest import compare
     from server.knowledge_base.operations import service_of
 
-    with _runtime(data_dir) as runtime:
+    with opened_runtime(data_dir) as runtime:
         _ensure_kb(name, None, None)
         found = dict(_found(paths))
         difference = compare(service_of(name), _digests(found))
@@ -299,7 +280,7 @@ def kb_sync(
     from server.knowledge_base.manifest import compare
     from server.knowledge_base.operations import service_of
 
-    with _runtime(data_dir) as runtime:
+    with opened_runtime(data_dir) as runtime:
         _ensure_kb(name, None, None)
         found = dict(_found([folder]))
         difference = compare(service_of(name), _digests(found))
@@ -330,7 +311,7 @@ def kb_remove(
     """Delete files for good. 彻底删除文件。"""
     from server.knowledge_base.operations import service_of
 
-    with _runtime(data_dir) as runtime:
+    with opened_runtime(data_dir) as runtime:
         failed = runtime.service.operations.delete(service_of(name), file_names, delete_content=True)
     for file, reason in failed.items():
         errors.print(f"{file}: {reason}", markup=False, style="red")
@@ -348,7 +329,7 @@ def kb_search(
     """Search a knowledge base, without a language model. 搜索知识库（不使用语言模型）。"""
     from server.knowledge_base.operations import service_of
 
-    with _runtime(data_dir):
+    with opened_runtime(data_dir):
         hits = service_of(name).search_docs(query, top_k, None, search_type)
     for number, hit in enumerate(hits, start=1):
         place = f" p.{hit.page}" if hit.page else ""
@@ -366,7 +347,7 @@ def doctor(
     from server.knowledge_base.doctor import examine
 
     healthy = True
-    with _runtime(data_dir) as runtime:
+    with opened_runtime(data_dir) as runtime:
         for finding in examine(runtime.service.context, repair=repair):
             healthy = healthy and finding.healthy
             console.print(finding.text, style="" if finding.healthy else "yellow", markup=False, highlight=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -85,11 +85,13 @@ class Mention:
     """An entity as one chunk names it.
 
     `type` is person, organization, location, event, time, product, concept …, and empty when it is not known.
+    `aliases` are other names that the chunk gives it.
     """
 
     name: str
     type: str = ""
     description: str = ""
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,58 @@ class Extraction:
 
     mentions: tuple[Mention, ...] = ()
     relations: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What people have changed in a graph, beside what chunks say, by the keys of entities.
+
+    `merged` tells which key belongs to which; `apart` are keys that are never folded into others by themselves;
+    `hidden` entities and `hidden_pairs` are left out. `entities` and `relations` are added, or shown as given here.
+    """
+
+    merged: Mapping[str, str] = field(default_factory=dict)
+    apart: frozenset[str] = frozenset()
+    hidden: frozenset[str] = frozenset()
+    hidden_pairs: frozenset[tuple[str, str]] = frozenset()
+    entities: Mapping[str, Mention] = field(default_factory=dict)
+    relations: Mapping[tuple[str, str], Relation] = field(default_factory=dict)
+
+    @property
+    def extraction(self) -> Extraction:
+        """What people have added, as if a chunk had said it; types and descriptions are shown from here."""
+        ends = [name for one in self.relations.values() for name in (one.source, one.target)]
+        names = dict.fromkeys([*(one.name for one in self.entities.values()), *ends])
+        return Extraction(tuple(map(Mention, names)), tuple(self.relations.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOptions:
+    """How the chunks of a knowledge base are read for its graph.
+
+    `extractor` is `nlp` or the name of a language model; `gleanings` tells how often a model is asked for what it has
+    missed; `budget` is the number of tokens that all its chunks may take, None = any number. `readings` counts how
+    often all was read anew.
+    """
+
+    extractor: str
+    entity_types: tuple[str, ...] = ()
+    gleanings: int = 0
+    budget: int | None = None
+    readings: int = 0
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> GraphOptions:
+        """What `as_dict` made."""
+        return cls(**{**stored, "entity_types": tuple(stored.get("entity_types", ()))})
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "entity_types": list(self.entity_types)}
+
+    def changed(self, **given: Any) -> GraphOptions:
+        """The same with what is given; None counts as not given."""
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +235,7 @@ class KnowledgeBase:
     kind: str = ""
     expires: float | None = None
     attributes: Metadata = field(default_factory=dict)
+    graph_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@
     ├── LLMError                   code 500, the language model failed
     │   ├── LLMRateLimited         it says that we ask too often
     │   └── LLMIncomplete          its reply is empty or was cut
+    ├── BudgetSpent                code 402, what a language model may cost is spent
+    ├── ModelDown                  code 503, a language model refuses everything (server.graph.extractor)
     ├── WebError                   code 500, something on the web cannot be reached (server.web.guard)
     ├── RerankError                code 500, the reranker failed (server.retrieval.rerank)
     └── JobCancelled               code 409, somebody stopped the work
@@ -121,6 +123,12 @@ class LLMRateLimited(LLMError):
 
 class LLMIncomplete(LLMError):
     """The reply is empty or was cut before its end."""
+
+
+class BudgetSpent(ZhikuError):
+    """What may be spent on a language model is spent."""
+
+    code = 402
 
 
 class JobCancelled(ZhikuError):

@@ -17,15 +17,14 @@ from configs import Settings
 from server.api.deps import Service
 from server.chat.agent import Agent
 from server.chat.history import History
-from server.chat.prompts import Prompts
 from server.chat.service import ChatService
 from server.chat.summary import Summarizer
 from server.chat.tools import Toolbox
-from server.db import files, kbs
+from server.db import files, graphs, kbs
 from server.db.session import Database
 from server.domain import Hit
 from server.errors import ConfigurationError, ZhikuError
-from server.graph.nlp import extract
+from server.graph.extractors import Extractors
 from server.ingest.jobs import Handler, JobRunner
 from server.ingest.splitters.factory import splitter
 from server.knowledge_base.context import KBContext
@@ -41,6 +40,7 @@ from server.knowledge_base.temporary import TemporaryKBs
 from server.knowledge_base.vector_stores import VectorStores
 from server.models.chat_models import ChatModels
 from server.models.registry import default_transform, embedding_models
+from server.prompts import Prompts
 from server.retrieval.rerank import reranker_of
 from server.web.search import WebSearch
 
@@ -66,14 +66,16 @@ class Runtime:
         db.migrate()
         context = KBContext.build(settings, db, embedding_models(settings), default_transform)
         KBServiceFactory.bind(context)
+        prompts = Prompts.load(settings)
+        extractors = Extractors(settings, prompts)
         handlers: dict[str, Handler] = {
             INGEST: IngestHandler(context),
             REBUILD: RebuildHandler(context),
-            GRAPH: GraphHandler(context, extract),
+            GRAPH: GraphHandler(context, extractors),
         }
         runner = JobRunner(db, handlers, settings.ingest_workers)
         models = ChatModels(settings.llm_models)
-        prompts, gates, web = Prompts.load(settings), Gates(), WebSearch(settings.search_engines)
+        gates, web = Gates(), WebSearch(settings.search_engines)
         reranker = reranker_of(settings.reranker)
         searcher = Searcher(gates, settings.top_k, reranker, settings.rerank_candidates)
         operations = Operations(context, runner)
@@ -93,6 +95,7 @@ class Runtime:
             summarizer=Summarizer(models, prompts),
             summaries=Summaries(context, operations),
             vector_stores=VectorStores(context, operations),
+            extractors=extractors,
         )
         return cls(service, models)
 
@@ -118,6 +121,7 @@ class Runtime:
         """Clear away what a crash left, and let the workers begin."""
         drop_expired(self.service.context)
         sweep(self.service.context)
+        resume_builds(self.service.context)
         self.service.runner.start()
         threading.Thread(target=self.models.warm, name="warm", daemon=True).start()
 
@@ -127,6 +131,8 @@ class Runtime:
             await asyncio.sleep(_CLEAN_EVERY)
             try:
                 await asyncio.to_thread(drop_expired, self.service.context)
+                await asyncio.to_thread(resume_builds, self.service.context)
+                self.service.runner.notify()
             except (SQLAlchemyError, OSError, ZhikuError):
                 log.exception("cannot delete what is over; trying again later")
 
@@ -134,6 +140,7 @@ class Runtime:
         """Stop the workers, save the indexes, close the database."""
         self.service.chat.history.close()
         self.service.runner.stop()
+        self.service.extractors.close()
         self.service.context.close()
 
 
@@ -185,10 +192,17 @@ def sweep(context: KBContext) -> None:
     for kb in present:
         context.files.sweep(kb.id, known[kb.id])
         drop_orphans(context, kb.id)
-        if kb.generation.has_graph:
-            with context.db.write() as sql:
-                queue_build(sql, kb)
         _sweep_generations(context, kb.id)
+
+
+def resume_builds(context: KBContext) -> None:
+    """Go on with graphs that are not complete: the process may have died, or a language model been out of reach."""
+    with context.db.read() as sql:
+        behind = [kb for kb in kbs.list_all(sql, kind=None)
+                  if kb.generation.has_graph and graphs.is_behind(sql, kb.generation.id)]  # fmt: skip
+    for kb in behind:
+        with context.db.write() as sql:
+            queue_build(sql, context, kb)
 
 
 def _sweep_generations(context: KBContext, kb_id: int) -> None:

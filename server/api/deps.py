@@ -12,6 +12,7 @@ from server.api.proxies import base_url
 from server.chat.agent import Agent
 from server.chat.service import ChatService
 from server.chat.summary import Summarizer
+from server.graph.extractors import Extractors
 from server.ingest.jobs import JobRunner
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.gates import Gates
@@ -40,6 +41,7 @@ class Service:
     summarizer: Summarizer
     summaries: Summaries
     vector_stores: VectorStores
+    extractors: Extractors
 
     def public_url(self, request: Request) -> str:
         """Base of links to this service, with a slash at the end."""

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from server.api.deps import ServiceDep
+from server.api.deps import Service, ServiceDep
 from server.api.filters import condition_of
 from server.api.retrieval import KB, hit_view
 from server.api.schemas import BaseResponse, KBName
 from server.api.schemas_graph import (
+    BuildGraph,
+    CreateEntity,
+    EditEntity,
     EntityName,
     EntityPage,
     EntityView,
     FileGraphState,
     GraphData,
+    GraphEstimate,
     GraphQuery,
+    GraphSettings,
     GraphState,
     MergeEntities,
+    PutRelation,
+    RelationEnds,
     RelationPage,
     RelationView,
     Subgraph,
 )
+from server.api.text import clean_text
 from server.db.graphs import BuildState
+from server.domain import Mention, Relation
 from server.errors import InvalidRequest, NotFound
 from server.graph import views
-from server.graph.graph import Graph, Pair
+from server.graph.describe import description_between, description_of
+from server.graph.graph import BY_HAND, Graph, Pair
+from server.graph.index import GraphIndex
 from server.graph.search import GRAPH_MODES
 from server.knowledge_base.backends.graph import GraphKBService
+from server.knowledge_base.graph_edits import GraphEditor
 from server.knowledge_base.operations import service_of
 from server.names import kb_label
 
@@ -59,7 +73,7 @@ async def graph_state(service: ServiceDep, knowledge_base_name: KB) -> GraphStat
 
     def load() -> GraphState:
         kb = _opened(name)
-        by_file, building = kb.build_state()
+        by_file, building, reason = kb.build_state()
         state = BuildState.sum(by_file.values())
         with kb.graph() as graph:
             entities, relations = len(graph.nodes), len(graph.edges)
@@ -68,6 +82,8 @@ async def graph_state(service: ServiceDep, knowledge_base_name: KB) -> GraphStat
             done=state.done,
             failed=state.failed,
             building=building,
+            reason="" if building else reason,
+            extractor=kb.options().extractor,
             entities=entities,
             relations=relations,
             dropped=state.dropped,
@@ -91,6 +107,60 @@ async def graph_retry(body: KBName, service: ServiceDep) -> BaseResponse:
     return BaseResponse(data={"chunks": count})
 
 
+@router.post("/build", operation_id="build_graph")
+async def build_graph(body: BuildGraph, service: ServiceDep) -> BaseResponse:
+    """Go on with a graph that is not complete, or read again what was read in another way. New files need no call."""
+    name = kb_label(body.knowledge_base_name)
+
+    def build() -> None:
+        kb = _opened(name)
+        options = kb.options()
+        kb.set_options(options, service.extractors.of(options).recipe if body.again else None)
+
+    await service.gates.run(name, build)
+    service.runner.notify()
+    return BaseResponse(msg="已开始构建图谱 / the graph is being built")
+
+
+@router.post("/settings", operation_id="graph_settings")
+async def graph_settings(body: GraphSettings, service: ServiceDep) -> BaseResponse:
+    """Change how chunks are read from now on; `/graph/build` with `again` reads those that are there so."""
+    name = kb_label(body.knowledge_base_name)
+
+    def change() -> dict[str, Any]:
+        kb = _opened(name)
+        types = None if body.entity_types is None else tuple(clean_text(one) for one in body.entity_types)
+        options = kb.options().changed(extractor=body.extractor, entity_types=types, gleanings=body.gleanings)
+        if body.token_budget is not None:
+            options = replace(options, budget=body.token_budget or None)
+        service.extractors.check(options)
+        kb.set_options(options)
+        return options.as_dict()
+
+    data = await service.gates.run(name, change)
+    service.runner.notify()
+    return BaseResponse(data=data)
+
+
+@router.get("/estimate", operation_id="graph_estimate")
+async def graph_estimate(
+    service: ServiceDep,
+    knowledge_base_name: KB,
+    extractor: Annotated[str | None, Query(description="nlp or a language model; default: as set")] = None,
+    again: Annotated[bool, Query(description="as if all chunks were to be read")] = False,
+) -> GraphEstimate:
+    """Chunks, calls, tokens and cost of what is left to do, before anything is spent."""
+    name = kb_label(knowledge_base_name)
+
+    def load() -> GraphEstimate:
+        kb = _opened(name)
+        options = kb.options().changed(extractor=extractor)
+        found = service.extractors.estimate(options, kb.sizes(again=again))
+        return GraphEstimate(**asdict(found))
+
+    return await service.gates.run(name, load)
+
+
 @router.get("/entities", operation_id="list_entities")
 async def list_entities(
     service: ServiceDep, knowledge_base_name: KB, query: Text = "", offset: Offset = 0, limit: Limit = 100
@@ -99,9 +169,9 @@ async def list_entities(
     name = kb_label(knowledge_base_name)
 
     def load() -> EntityPage:
-        with _opened(name).graph() as graph:
-            keys = views.find_entities(graph, query)
-            shown = [_entity(graph, key) for key in keys[offset : offset + limit]]
+        with _opened(name).index() as index:
+            keys = views.find_entities(index.graph, query)
+            shown = [_entity(index, key) for key in keys[offset : offset + limit]]
             return EntityPage(total=len(keys), offset=offset, entities=shown)
 
     return await service.gates.run(name, load)
@@ -135,13 +205,12 @@ async def graph_neighbourhood(
     kb_name = kb_label(knowledge_base_name)
 
     def load() -> Subgraph:
-        with _opened(kb_name).graph() as graph:
-            keys, pairs = views.neighbourhood(graph, name, depth, limit)
+        with _opened(kb_name).index() as index:
+            keys, pairs = views.neighbourhood(index.graph, name, depth, limit)
             if not keys:
                 raise NotFound(f"图谱中没有 {name} / no such entity: {name}")
-            return Subgraph(
-                entities=[_entity(graph, key) for key in keys], relations=[_relation(graph, pair) for pair in pairs]
-            )
+            relations = [_relation(index.graph, pair) for pair in pairs]
+            return Subgraph(entities=[_entity(index, key) for key in keys], relations=relations)
 
     return await service.gates.run(kb_name, load)
 
@@ -157,29 +226,81 @@ async def graph_query_data(body: GraphQuery, request: Request, service: ServiceD
     def load() -> GraphData:
         kb = _opened(name)
         found, hits = kb.follow(body.query, mode, where)
-        with kb.graph() as graph:
-            entities = [_entity(graph, key, value) for key, value in found.entities if key in graph.nodes]
-            relations = [_relation(graph, pair, value) for pair, value in found.relations if pair in graph.edges]
+        allowed = kb.allowed(where)
+        with kb.index() as index:
+            nodes, edges = index.graph.nodes, index.graph.edges
+            entities = [_entity(index, key, value, allowed) for key, value in found.entities if key in nodes]
+            relations = [
+                _relation(index.graph, pair, value, allowed) for pair, value in found.relations if pair in edges
+            ]
         chunks = [hit_view(hit, base, visible=True) for hit in hits[: body.top_k or service.settings.top_k]]
         return GraphData(entities=entities, relations=relations, chunks=chunks)
 
     return await service.gates.run(name, load)
 
 
+async def _edited(service: Service, kb_name: str, edit: Callable[[GraphEditor], Any]) -> BaseResponse:
+    name = kb_label(kb_name)
+    done = await service.gates.run(name, lambda: edit(_opened(name).editor))
+    return BaseResponse(data=done)
+
+
+@router.post("/entity/create", operation_id="create_entity")
+async def create_entity(body: CreateEntity, service: ServiceDep) -> BaseResponse:
+    """Add an entity that no file names; one that was deleted comes back."""
+    entity = Mention(clean_text(body.name).strip(), clean_text(body.type), clean_text(body.description))
+    return await _edited(service, body.knowledge_base_name, lambda editor: editor.create_entity(entity))
+
+
+@router.post("/entity/edit", operation_id="edit_entity")
+async def edit_entity(body: EditEntity, service: ServiceDep) -> BaseResponse:
+    """Show an entity with another name, type or description. Files that come and go do not change that."""
+    entity = Mention(clean_text(body.new_name).strip(), clean_text(body.type), clean_text(body.description))
+    return await _edited(service, body.knowledge_base_name, lambda editor: editor.edit_entity(body.name, entity))
+
+
+@router.post("/entity/delete", operation_id="delete_entity")
+async def delete_entity(body: EntityName, service: ServiceDep) -> BaseResponse:
+    """Leave an entity and its relations out of the graph; `/graph/entity/create` brings it back."""
+    return await _edited(service, body.knowledge_base_name, lambda editor: editor.delete_entity(body.name))
+
+
+@router.post("/relation/create", operation_id="create_relation")
+async def create_relation(body: PutRelation, service: ServiceDep) -> BaseResponse:
+    """Connect two entities; a relation that was deleted comes back."""
+    return await _edited(service, body.knowledge_base_name, lambda editor: editor.put_relation(_said(body), new=True))
+
+
+@router.post("/relation/edit", operation_id="edit_relation")
+async def edit_relation(body: PutRelation, service: ServiceDep) -> BaseResponse:
+    """Add to what is said of a relation: label, description, weight."""
+    return await _edited(service, body.knowledge_base_name, lambda editor: editor.put_relation(_said(body), new=False))
+
+
+@router.post("/relation/delete", operation_id="delete_relation")
+async def delete_relation(body: RelationEnds, service: ServiceDep) -> BaseResponse:
+    """Leave a relation out of the graph; `/graph/relation/create` brings it back."""
+    return await _edited(
+        service, body.knowledge_base_name, lambda editor: editor.delete_relation(body.source, body.target)
+    )
+
+
+def _said(body: PutRelation) -> Relation:
+    return Relation(body.source, body.target, clean_text(body.label), clean_text(body.description), body.weight)
+
+
 @router.post("/merge", operation_id="merge_entities")
 async def merge_entities(body: MergeEntities, service: ServiceDep) -> BaseResponse:
     """Treat several entities as one from now on; `/graph/split` undoes it."""
-    name = kb_label(body.knowledge_base_name)
-    merged = await service.gates.run(name, lambda: _opened(name).merge(body.names, body.into))
-    return BaseResponse(data={"merged": merged})
+    return await _edited(
+        service, body.knowledge_base_name, lambda editor: {"merged": editor.merge(body.names, body.into)}
+    )
 
 
 @router.post("/split", operation_id="split_entity")
 async def split_entity(body: EntityName, service: ServiceDep) -> BaseResponse:
-    """Undo what was merged into an entity by hand, or the entity's own merging."""
-    name = kb_label(body.knowledge_base_name)
-    freed = await service.gates.run(name, lambda: _opened(name).split(body.name))
-    return BaseResponse(data={"split": freed})
+    """Undo what was merged into an entity, or the entity's own merging, whether people did it or it came by itself."""
+    return await _edited(service, body.knowledge_base_name, lambda editor: {"split": editor.split(body.name)})
 
 
 @router.get("/export", operation_id="export_graph", response_class=Response)
@@ -200,25 +321,37 @@ async def export_graph(
     return Response(await service.gates.run(name, load), media_type=kind, headers=headers)
 
 
-def _entity(graph: Graph, key: str, value: float | None = None) -> EntityView:
-    node = graph.nodes[key]
+def _entity(
+    index: GraphIndex, key: str, value: float | None = None, allowed: Collection[int] | None = None
+) -> EntityView:
+    graph, shown = index.graph, index.graph.shown(key)
+    chunks = _usable(graph.nodes[key].chunks, allowed)
     return EntityView(
-        name=node.name,
-        type=node.type,
-        names=[name for name, _ in sorted(node.names.items(), key=lambda item: (-item[1], item[0]))],
-        mentions=node.chunks.total(),
-        chunk_ids=[str(chunk_id) for chunk_id in sorted(node.chunks)[:_SHOWN]],
+        id=key,
+        name=shown.name,
+        type=shown.type,
+        names=list(shown.aliases),
+        description=description_of(graph, key, index.summaries, allowed),
+        mentions=sum(graph.nodes[key].chunks[chunk_id] for chunk_id in chunks),
+        chunk_ids=[str(chunk_id) for chunk_id in chunks[:_SHOWN]],
         value=value,
     )
 
 
-def _relation(graph: Graph, pair: Pair, value: float | None = None) -> RelationView:
+def _relation(
+    graph: Graph, pair: Pair, value: float | None = None, allowed: Collection[int] | None = None
+) -> RelationView:
     edge = graph.edges[pair]
     return RelationView(
-        source=graph.nodes[pair[0]].name,
-        target=graph.nodes[pair[1]].name,
+        source=graph.shown(pair[0]).name,
+        target=graph.shown(pair[1]).name,
         label=edge.label,
+        description=description_between(graph, pair, allowed),
         weight=round(edge.weight, 4),
-        chunk_ids=[str(chunk_id) for chunk_id in sorted(edge.chunks)[:_SHOWN]],
+        chunk_ids=[str(chunk_id) for chunk_id in _usable(edge.chunks, allowed)[:_SHOWN]],
         value=value,
     )
+
+
+def _usable(chunks: Iterable[int], allowed: Collection[int] | None) -> list[int]:
+    return sorted(one for one in chunks if one != BY_HAND and (allowed is None or one in allowed))

@@ -19,6 +19,55 @@ class GraphQuery(KBName):
     filters: dict[str, Any] | None = Field(default=None, description="by metadata, as in /retrieval/search")
 
 
+class BuildGraph(KBName):
+    """Building a graph."""
+
+    again: bool = Field(
+        default=False, description="also read chunks again that were read in another way than the settings say now"
+    )
+
+
+class GraphSettings(KBName):
+    """How chunks are read for the graph; what is left out stays as it is."""
+
+    extractor: str | None = Field(default=None, description="nlp (no language model), or the name of a language model")
+    entity_types: list[str] | None = Field(default=None, max_length=50, description="what entities may be; [] = usual")
+    gleanings: int | None = Field(default=None, ge=0, le=5, description="how often a model is asked for what it missed")
+    token_budget: int | None = Field(default=None, ge=0, description="tokens that the graph may take; 0 = any number")
+
+
+class CreateEntity(KBName):
+    """An entity that no file names."""
+
+    name: str = Field(min_length=1, max_length=120)
+    type: str = Field(default="", max_length=40)
+    description: str = Field(default="", max_length=2000)
+
+
+class EditEntity(KBName):
+    """Other words for an entity; what is left out stays as it is."""
+
+    name: str = Field(min_length=1, max_length=200, description="a name or the id of the entity")
+    new_name: str = Field(default="", max_length=120)
+    type: str = Field(default="", max_length=40)
+    description: str = Field(default="", max_length=2000)
+
+
+class RelationEnds(KBName):
+    """A relation by the entities that it connects."""
+
+    source: str = Field(min_length=1, max_length=200, description="a name or the id of an entity")
+    target: str = Field(min_length=1, max_length=200, description="a name or the id of an entity")
+
+
+class PutRelation(RelationEnds):
+    """A relation between two entities that are there."""
+
+    label: str = Field(default="", max_length=120)
+    description: str = Field(default="", max_length=2000)
+    weight: float = Field(default=1.0, gt=0, le=100)
+
+
 class MergeEntities(KBName):
     """Entities that are one."""
 
@@ -35,9 +84,11 @@ class EntityName(KBName):
 class EntityView(BaseModel):
     """An entity, as the chunks that are searched now speak of it."""
 
+    id: str = Field(description="for entities that share a name")
     name: str
     type: str
     names: list[str] = Field(description="all names, the most frequent first")
+    description: str = Field(description="what chunks say of it, where a language model has read them")
     mentions: int
     chunk_ids: list[str] = Field(description="chunks that mention it, at most 100")
     value: float | None = Field(default=None, description="how near it is to the query")
@@ -49,6 +100,7 @@ class RelationView(BaseModel):
     source: str
     target: str
     label: str
+    description: str
     weight: float
     chunk_ids: list[str] = Field(description="chunks that say it, at most 100")
     value: float | None = Field(default=None, description="how near it is to the query")
@@ -99,9 +151,22 @@ class GraphState(BaseModel):
     done: int
     failed: int = Field(description="chunks that could not be read; /graph/retry tries them again")
     building: bool
+    reason: str = Field(description="why the last build ended too early; it goes on by itself, or with /graph/build")
+    extractor: str
     entities: int
     relations: int
     dropped: int = Field(description="mentions and relations that their text did not bear out")
     calls: int = Field(description="calls of a language model")
     tokens: int
     files: list[FileGraphState]
+
+
+class GraphEstimate(BaseModel):
+    """What is left to do for a graph, as far as can be told before."""
+
+    chunks: int
+    characters: int
+    calls: int = Field(description="calls of the language model; 0 with the extractor nlp")
+    tokens_in: int
+    tokens_out: int
+    cost: float | None = Field(description="by price_in and price_out of the model; null where they are not set")

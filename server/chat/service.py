@@ -20,12 +20,12 @@ from server.chat.citations import Checked, MarkFilter, check
 from server.chat.context import context_of, conversation, estimate_tokens, fenced, fit_sources
 from server.chat.history import History
 from server.chat.parts import Asked, Begun, Citation, Done, Part, Said, Thought
-from server.chat.prompts import Prompts
 from server.chat.support import Closeness
 from server.domain import Hit
 from server.errors import EmbeddingError, InvalidRequest, LLMError
 from server.models.chat import ChatModel, Message, Piece, Usage
 from server.models.chat_models import ChatModels
+from server.prompts import Prompts
 from server.retrieval.analysis import language
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from math import log
 
 from configs.settings import EXTRACTIVE
 from server.chat.context import estimate_tokens, fenced
-from server.chat.prompts import Prompts
 from server.models.chat import ChatModel, Message
 from server.models.chat_models import ChatModels
+from server.prompts import Prompts
 from server.retrieval.analysis import language, terms
 from server.retrieval.sentences import sentences
 

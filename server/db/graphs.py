@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, or_, select, true, update
 
 from server.db.chunks import twins
-from server.db.tables import ChunkGraphRow, ChunkRow, DocumentRow, FileRow, GenerationRow, GraphEditRow
-from server.domain import Extraction, Generation, Mention, Relation
+from server.db.tables import (
+    ChunkGraphRow,
+    ChunkRow,
+    DocumentRow,
+    FileRow,
+    GenerationRow,
+    GraphEditRow,
+    GraphSummaryRow,
+)
+from server.domain import Edits, Extraction, Generation, Mention, Relation
 
 _PAGE = 1000
 _IN_LIMIT = 500
@@ -21,7 +29,11 @@ MOST_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What became of one chunk, whose text had the hash `text_hash`; without `found` it failed for `reason`."""
+    """What became of one chunk, whose text had the hash `text_hash`; without `found` it failed for `reason`.
+
+    `found` holds all that was found until now, in `rounds` answers of a model; while it is `open` more are to come.
+    `dropped`, `calls` and `tokens` are those since the last time.
+    """
 
     chunk_id: int
     text_hash: bytes
@@ -30,6 +42,8 @@ class Extracted:
     calls: int = 0
     tokens: int = 0
     reason: str = ""
+    rounds: int = 0
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +63,22 @@ class BuildState:
         return cls(*map(sum, zip(*map(astuple, states), strict=True)))
 
 
+_FAILED = ChunkGraphRow.reason != ""
+_READ = (ChunkGraphRow.reason == "") & ~ChunkGraphRow.open
+
+
 def _live(generation_id: int) -> Any:
     return (DocumentRow.generation_id == generation_id) & DocumentRow.live & ChunkRow.enabled
 
 
 def states(sql: Connection, generation_id: int) -> dict[str, BuildState]:
     """How far the graph of a generation is, by file."""
-    failed = ChunkGraphRow.reason != ""
     rows = sql.execute(
         select(
             FileRow.name,
             func.count(ChunkRow.id),
-            func.count(ChunkGraphRow.chunk_id).filter(~failed),
-            func.count(ChunkGraphRow.chunk_id).filter(failed),
+            func.count(ChunkGraphRow.chunk_id).filter(_READ),
+            func.count(ChunkGraphRow.chunk_id).filter(_FAILED),
             func.sum(ChunkGraphRow.dropped),
             func.sum(ChunkGraphRow.calls),
             func.sum(ChunkGraphRow.tokens),
@@ -79,32 +96,60 @@ def states(sql: Connection, generation_id: int) -> dict[str, BuildState]:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A chunk that has nothing in the graph yet."""
+    """A chunk that has nothing in the graph yet, or not all; `attempts` counts those that failed."""
 
     chunk_id: int
     text_hash: bytes
     text: str
     lang: str
+    found: Extraction | None = None
+    rounds: int = 0
+    attempts: int = 0
+
+
+_WAITING = or_(ChunkGraphRow.chunk_id.is_(None), ChunkGraphRow.open, _FAILED & (ChunkGraphRow.attempts < MOST_ATTEMPTS))
+"""Failed chunks are tried again until their attempts are used."""
 
 
 def waiting(sql: Connection, generation_id: int, limit: int, after: int = 0) -> list[Unread]:
-    """Chunks that have nothing in the graph yet, with ids above `after`; failed ones until their attempts are used."""
+    """Chunks that are to be read, with ids above `after`."""
+    graph = ChunkGraphRow
     rows = sql.execute(
-        select(ChunkRow.id, ChunkRow.text_hash, ChunkRow.text, ChunkRow.lang)
-        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
-        .outerjoin(ChunkGraphRow, ChunkGraphRow.chunk_id == ChunkRow.id)
-        .where(
-            _live(generation_id),
-            ChunkRow.id > after,
-            or_(
-                ChunkGraphRow.chunk_id.is_(None),
-                (ChunkGraphRow.reason != "") & (ChunkGraphRow.attempts < MOST_ATTEMPTS),
-            ),
+        select(
+            ChunkRow.id, ChunkRow.text_hash, ChunkRow.text, ChunkRow.lang,
+            graph.data, graph.rounds, graph.attempts,
         )
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .outerjoin(graph, graph.chunk_id == ChunkRow.id)
+        .where(_live(generation_id), ChunkRow.id > after, _WAITING)
         .order_by(ChunkRow.id)
         .limit(limit)
-    )
-    return [Unread(*row) for row in rows]
+    )  # fmt: skip
+    return [
+        Unread(chunk_id, text_hash, text, lang, load(data) if rounds else None, rounds or 0, attempts or 0)
+        for chunk_id, text_hash, text, lang, data, rounds, attempts in rows
+    ]
+
+
+def is_behind(sql: Connection, generation_id: int) -> bool:
+    """Whether any chunk is to be read."""
+    return bool(waiting(sql, generation_id, 1))
+
+
+def sizes(sql: Connection, generation_id: int, *, again: bool = False) -> tuple[int, int, int]:
+    """(chunks that are to be read, or all, their characters, the Chinese ones among them)."""
+    row = sql.execute(
+        select(
+            func.count(ChunkRow.id),
+            func.sum(func.length(ChunkRow.text)),
+            func.sum(func.length(ChunkRow.text)).filter(ChunkRow.lang == "zh"),
+        )
+        .select_from(ChunkRow)
+        .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+        .outerjoin(ChunkGraphRow, ChunkGraphRow.chunk_id == ChunkRow.id)
+        .where(_live(generation_id), true() if again else _WAITING)
+    ).one()
+    return row[0], int(row[1] or 0), int(row[2] or 0)
 
 
 def version(sql: Connection, generation_id: int) -> int:
@@ -112,46 +157,56 @@ def version(sql: Connection, generation_id: int) -> int:
     return sql.scalar(select(GenerationRow.graph_version).where(GenerationRow.id == generation_id)) or 0
 
 
-def _bump(sql: Connection, generation_id: int) -> None:
+def bump(sql: Connection, generation_id: int) -> None:
+    """Tell all who hold the graph that it changed."""
     grown = update(GenerationRow).where(GenerationRow.id == generation_id)
     sql.execute(grown.values(graph_version=GenerationRow.graph_version + 1))
 
 
 def add(sql: Connection, generation_id: int, recipe: str, items: Sequence[Extracted]) -> None:
     """Store what chunks say; chunks that are gone, or were edited while they were read, are left out."""
-    wanted = [item.chunk_id for item in items]
-    rows = sql.execute(select(ChunkRow.id, ChunkRow.text_hash).where(ChunkRow.id.in_(wanted)))
+    by_chunk: dict[int, list[Extracted]] = {}
+    for item in items:
+        by_chunk.setdefault(item.chunk_id, []).append(item)
+    rows = sql.execute(select(ChunkRow.id, ChunkRow.text_hash).where(ChunkRow.id.in_(by_chunk)))
     present = {(row[0], row[1]) for row in rows}
-    attempts = select(ChunkGraphRow.chunk_id, ChunkGraphRow.attempts).where(ChunkGraphRow.chunk_id.in_(wanted))
-    tried = {row[0]: row[1] for row in sql.execute(attempts)}
-    kept = [item for item in items if (item.chunk_id, item.text_hash) in present]
+    graph = ChunkGraphRow
+    spent = select(graph.chunk_id, graph.calls, graph.tokens, graph.attempts, graph.dropped, graph.rounds)
+    spent = spent.where(graph.chunk_id.in_(by_chunk))
+    before = {row[0]: row[1:] for row in sql.execute(spent)}
+    kept = {chunk_id: rest for chunk_id, rest in by_chunk.items() if (chunk_id, rest[-1].text_hash) in present}
     if not kept:
         return
-    sql.execute(delete(ChunkGraphRow).where(ChunkGraphRow.chunk_id.in_([item.chunk_id for item in kept])))
-    sql.execute(
-        insert(ChunkGraphRow),
-        [
-            {
-                "chunk_id": item.chunk_id, "recipe": recipe, "data": dump(item.found or Extraction()),
-                "dropped": item.dropped, "calls": item.calls, "tokens": item.tokens, "reason": item.reason,
-                "attempts": tried.get(item.chunk_id, 0) + 1,
-            }
-            for item in kept
-        ],
-    )  # fmt: skip
-    _bump(sql, generation_id)
+    sql.execute(delete(graph).where(graph.chunk_id.in_(kept)))
+    new = [_row(recipe, rest, *before.get(chunk_id, (0,) * 5)) for chunk_id, rest in kept.items()]
+    sql.execute(insert(graph), new)
+    bump(sql, generation_id)
 
 
-_CARRIED = ("recipe", "data", "dropped", "calls", "tokens", "attempts", "reason")
+def _row(
+    recipe: str, items: Sequence[Extracted], calls: int, tokens: int, attempts: int, dropped: int, rounds: int
+) -> dict[str, Any]:
+    """What is stored of a chunk after what has come for it, one after the other, beside what there was."""
+    last = items[-1]
+    dropped = (dropped if rounds else 0) + sum(item.dropped for item in items)
+    return {
+        "chunk_id": last.chunk_id, "recipe": recipe, "data": dump(last.found or Extraction()),
+        "rounds": last.rounds, "open": last.open, "dropped": dropped,
+        "calls": calls + sum(item.calls for item in items), "tokens": tokens + sum(item.tokens for item in items),
+        "reason": last.reason, "attempts": attempts + sum(not item.open for item in items),
+    }  # fmt: skip
+
+
+_CARRIED = ("recipe", "data", "rounds", "open", "dropped", "calls", "tokens", "attempts", "reason")
 
 
 def reuse(sql: Connection, document_id: int, file_id: int) -> None:
-    """Give the chunks of a new version what equal texts said before."""
-    equal = twins(sql, document_id, file_id, ChunkGraphRow)
+    """Give the chunks of a new version what equal texts of the file said before."""
+    equal = twins(sql, document_id, file_id, ChunkGraphRow, DocumentRow.file_id == file_id)
     if equal is not None:
         columns = (getattr(ChunkGraphRow, name) for name in _CARRIED)
         found = select(equal.c.id, *columns).join(ChunkGraphRow, ChunkGraphRow.chunk_id == equal.c.twin)
-        found = found.where(ChunkGraphRow.reason == "")  # failures are not handed on
+        found = found.where(_READ)  # failures are not handed on
         sql.execute(insert(ChunkGraphRow).from_select(["chunk_id", *_CARRIED], found))
 
 
@@ -162,11 +217,17 @@ def forget_failures(sql: Connection, generation_id: int) -> int:
     return int(gone.rowcount)
 
 
+def forget(sql: Connection, generation_id: int, but: str) -> None:
+    """Let all chunks be read again but those that were read in one way."""
+    chunks = select(ChunkRow.id).join(DocumentRow, DocumentRow.id == ChunkRow.document_id).where(_live(generation_id))
+    sql.execute(delete(ChunkGraphRow).where(ChunkGraphRow.recipe != but, ChunkGraphRow.chunk_id.in_(chunks)))
+
+
 def _rows(generation_id: int) -> Select[*tuple[Any, ...]]:
     return (
         select(ChunkRow.id, ChunkGraphRow.data)
         .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
-        .outerjoin(ChunkGraphRow, (ChunkGraphRow.chunk_id == ChunkRow.id) & (ChunkGraphRow.reason == ""))
+        .outerjoin(ChunkGraphRow, (ChunkGraphRow.chunk_id == ChunkRow.id) & _READ)
         .where(_live(generation_id))
         .order_by(ChunkRow.id)
     )
@@ -202,7 +263,7 @@ def dump(found: Extraction) -> bytes:
     number = {mention.name: at for at, mention in enumerate(found.mentions)}
     return orjson.dumps(
         {
-            "m": [(one.name, one.type, one.description) for one in found.mentions],
+            "m": [(one.name, one.type, one.description, one.aliases) for one in found.mentions],
             "r": [
                 (number[one.source], number[one.target], one.label, one.description, one.weight)
                 for one in found.relations
@@ -215,7 +276,7 @@ def dump(found: Extraction) -> bytes:
 def load(data: bytes) -> Extraction:
     """What `dump` made."""
     stored = orjson.loads(data)
-    mentions = tuple(Mention(*row) for row in stored["m"])
+    mentions = tuple(Mention(name, kind, said, tuple(aliases)) for name, kind, said, aliases in stored["m"])
     relations = (
         Relation(mentions[source].name, mentions[target].name, label, description, weight)
         for source, target, label, description, weight in stored["r"]
@@ -223,16 +284,62 @@ def load(data: bytes) -> Extraction:
     return Extraction(mentions, tuple(relations))
 
 
-def merges(sql: Connection, kb_id: int) -> dict[str, str]:
-    """Which keys belong to which, by hand."""
-    rows = sql.execute(select(GraphEditRow.source, GraphEditRow.target).where(GraphEditRow.kb_id == kb_id))
-    return {row[0]: row[1] for row in rows}
+def edits(sql: Connection, kb_id: int) -> Edits:
+    """What people have changed in a graph."""
+    columns = select(GraphEditRow.kind, GraphEditRow.source, GraphEditRow.target, GraphEditRow.data)
+    rows = list(sql.execute(columns.where(GraphEditRow.kb_id == kb_id).order_by(GraphEditRow.id)))
+    of = {kind: [row[1:] for row in rows if row[0] == kind] for kind in EDITS}
+    return Edits(
+        merged={source: target for source, target, _ in of["merge"]},
+        apart=frozenset(source for source, _, _ in of["apart"]),
+        hidden=frozenset(source for source, _, _ in of["no_entity"]),
+        hidden_pairs=frozenset((source, target) for source, target, _ in of["no_relation"]),
+        entities={source: Mention(**data) for source, _, data in of["entity"]},
+        relations={(source, target): Relation(**data) for source, target, data in of["relation"]},
+    )
 
 
-def set_merges(sql: Connection, generation: Generation, merged: Mapping[str, str]) -> None:
+EDITS = ("merge", "apart", "no_entity", "no_relation", "entity", "relation")
+
+
+def set_edits(sql: Connection, generation: Generation, changed: Edits) -> None:
     """Replace all of them."""
+    rows = [
+        *(("merge", source, target, {}) for source, target in changed.merged.items()),
+        *(("apart", source, "", {}) for source in sorted(changed.apart)),
+        *(("no_entity", source, "", {}) for source in sorted(changed.hidden)),
+        *(("no_relation", *pair, {}) for pair in sorted(changed.hidden_pairs)),
+        *(("entity", key, "", {"name": one.name, "type": one.type, "description": one.description})
+          for key, one in changed.entities.items()),
+        *(("relation", *pair, asdict(one)) for pair, one in changed.relations.items()),
+    ]  # fmt: skip
     sql.execute(delete(GraphEditRow).where(GraphEditRow.kb_id == generation.kb_id))
-    rows = [{"kb_id": generation.kb_id, "source": source, "target": target} for source, target in merged.items()]
     if rows:
-        sql.execute(insert(GraphEditRow), rows)
-    _bump(sql, generation.id)
+        names = ("kind", "source", "target", "data")
+        sql.execute(
+            insert(GraphEditRow), [{"kb_id": generation.kb_id, **dict(zip(names, row, strict=True))} for row in rows]
+        )
+    bump(sql, generation.id)
+
+
+def summaries(sql: Connection, generation_id: int) -> dict[str, tuple[bytes, str]]:
+    """(digest of the descriptions, text) of each entity that has a summary, by key."""
+    row = GraphSummaryRow
+    found = sql.execute(select(row.entity, row.digest, row.text).where(row.generation_id == generation_id))
+    return {entity: (digest, text) for entity, digest, text in found}
+
+
+def set_summary(sql: Connection, generation_id: int, entity: str, digest: bytes, text: str, tokens: int) -> None:
+    """Store the summary of an entity, in place of the last."""
+    drop_summaries(sql, generation_id, [entity])
+    values = {"generation_id": generation_id, "entity": entity, "digest": digest, "text": text, "tokens": tokens}
+    sql.execute(insert(GraphSummaryRow).values(values))
+    bump(sql, generation_id)
+
+
+def drop_summaries(sql: Connection, generation_id: int, entities: Iterable[str]) -> None:
+    """Delete the summaries of these entities."""
+    wanted, row = list(entities), GraphSummaryRow
+    for at in range(0, len(wanted), _IN_LIMIT):
+        part = wanted[at : at + _IN_LIMIT]
+        sql.execute(delete(row).where(row.generation_id == generation_id, row.entity.in_(part)))

@@ -61,6 +61,14 @@ def active(sql: Connection, kb_id: int, kind: str | None = None, file_id: int | 
     return [Job(*row) for row in sql.execute(query)]
 
 
+def last(sql: Connection, kb_id: int, kind: str) -> Job | None:
+    """The newest job of a kind."""
+    row = sql.execute(
+        _JOB.where(JobRow.kb_id == kb_id, JobRow.kind == kind).order_by(JobRow.id.desc()).limit(1)
+    ).first()
+    return Job(*row) if row else None
+
+
 def claim(sql: Connection, worker: str, now: float, lease: float, per_kb: int) -> Job | None:
     """Take the next job: knowledge bases take turns, and a file is worked on by one job at a time."""
     running = sql.execute(

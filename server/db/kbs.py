@@ -40,13 +40,16 @@ _KB = select(
     KnowledgeBaseRow.kind,
     KnowledgeBaseRow.expires,
     KnowledgeBaseRow.attributes,
+    KnowledgeBaseRow.graph_options,
 ).join(GenerationRow, GenerationRow.id == KnowledgeBaseRow.generation_id)
 
 
 def _knowledge_base(row: Row[*tuple[Any, ...]]) -> KnowledgeBase:
-    kb_id, name, info, version, created, gen_id, *rest, uid, kind, expires, attributes = row
+    kb_id, name, info, version, created, gen_id, *rest, uid, kind, expires, attributes, graph = row
     generation = Generation(gen_id, kb_id, *rest)
-    return KnowledgeBase(kb_id, name, info, version, generation, created, uid, kind, expires, attributes or {})
+    return KnowledgeBase(
+        kb_id, name, info, version, generation, created, uid, kind, expires, attributes or {}, graph or {}
+    )
 
 
 def find(sql: Connection, name: str, kind: str = "") -> KnowledgeBase | None:
@@ -112,6 +115,11 @@ def children(sql: Connection, kb_id: int) -> list[KnowledgeBase]:
 def set_attributes(sql: Connection, kb_id: int, attributes: Mapping[str, Any]) -> None:
     """Replace what a client notes about it."""
     sql.execute(update(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id).values(attributes=dict(attributes)))
+
+
+def set_graph_options(sql: Connection, kb_id: int, options: Mapping[str, Any]) -> None:
+    """Replace how its chunks are read for the graph."""
+    sql.execute(update(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id).values(graph_options=dict(options)))
 
 
 def rename(sql: Connection, kb_id: int, name: str) -> None:

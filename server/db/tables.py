@@ -63,6 +63,7 @@ class KnowledgeBaseRow(Base):
     parent_id: Mapped[int | None] = mapped_column(BigInteger, default=None, index=True)
     expires: Mapped[float | None] = mapped_column(Float, default=None)
     attributes: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    graph_options: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
 
 
@@ -210,8 +211,8 @@ class VectorRow(Base):
 class ChunkGraphRow(Base):
     """What a chunk says for the graph: JSON of its mentions and relations, made in the way that `recipe` names.
 
-    `reason` tells why there is nothing yet; `dropped` counts what its text did not bear out, `calls` and `tokens` what
-    it took.
+    `rounds` counts the answers of a language model in it; while it is `open` more are to come. `reason` tells why
+    there is nothing; `dropped` counts what its text did not bear out, `calls` and `tokens` what it took.
     """
 
     __tablename__ = "chunk_graph"
@@ -221,6 +222,8 @@ class ChunkGraphRow(Base):
     )
     recipe: Mapped[str] = mapped_column(String(64))
     data: Mapped[bytes] = mapped_column(Blob)
+    rounds: Mapped[int] = mapped_column(Integer, default=0)
+    open: Mapped[bool] = mapped_column(Boolean, default=False)
     dropped: Mapped[int] = mapped_column(Integer, default=0)
     calls: Mapped[int] = mapped_column(Integer, default=0)
     tokens: Mapped[int] = mapped_column(Integer, default=0)
@@ -229,16 +232,33 @@ class ChunkGraphRow(Base):
 
 
 class GraphEditRow(Base):
-    """The entity with the key `source` is the one with the key `target`, because somebody said so."""
+    """A change that somebody made to a graph: `merge` the entity `source` into `target`, keep `apart`, add or change an
+    `entity` or a `relation` (as `data` says), hide one (`no_entity`, `no_relation`)."""
 
     __tablename__ = "graph_edit"
-    __table_args__ = (UniqueConstraint("kb_id", "source"),)
+    __table_args__ = (UniqueConstraint("kb_id", "kind", "source", "target"),)
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     kb_id: Mapped[int] = mapped_column(ForeignKey("knowledge_base.id", ondelete="CASCADE"))
-    source: Mapped[str] = mapped_column(String(255))
-    target: Mapped[str] = mapped_column(String(255))
+    kind: Mapped[str] = mapped_column(String(20))
+    source: Mapped[str] = mapped_column(String(160))
+    target: Mapped[str] = mapped_column(String(160), default="")
+    data: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
+
+
+class GraphSummaryRow(Base):
+    """One text in place of the many descriptions of an entity; `digest` is that of the descriptions it was made of."""
+
+    __tablename__ = "graph_summary"
+
+    generation_id: Mapped[int] = mapped_column(
+        ForeignKey("generation.id", ondelete="CASCADE"), primary_key=True, autoincrement=False, type_=BigId
+    )
+    entity: Mapped[str] = mapped_column(String(160), primary_key=True)
+    digest: Mapped[bytes] = mapped_column(Blob)
+    text: Mapped[str] = mapped_column(LongText)
+    tokens: Mapped[int] = mapped_column(Integer, default=0)
 
 
 class JobRow(Base):

@@ -10,27 +10,31 @@ Everything that is shown of an entity or a relation is computed from the chunks 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from server.domain import Extraction
-from server.graph.identity import entity_key
+from server.domain import Edits, Extraction, Mention, Relation
+from server.graph.resolver import Resolver
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Pair = tuple[str, str]
+BY_HAND = -1
+"""The id of the chunk that says what people have added; it is in no document, and no search returns it."""
 
 
 @dataclass(slots=True)
 class Node:
-    """An entity: how its chunks name and class it. `chunks` counts its mentions by chunk."""
+    """An entity: how its chunks name and class it. `chunks` counts its mentions by chunk, `aliases` the names that are
+    only said to be its."""
 
     names: Counter[str] = field(default_factory=Counter)
+    aliases: Counter[str] = field(default_factory=Counter)
     types: Counter[str] = field(default_factory=Counter)
     chunks: Counter[int] = field(default_factory=Counter)
 
@@ -68,68 +72,97 @@ def _most(counted: Counter[str]) -> str:
 
 
 class Graph:
-    """Entities by key, relations by the keys of their ends; both are directed and have their chunks.
+    """Entities by key, relations by the keys of their ends; both are directed and have their chunks."""
 
-    `canonical` maps keys that were merged by hand to the key that they belong to.
-    """
-
-    def __init__(self, canonical: Mapping[str, str] | None = None) -> None:
+    def __init__(self, edits: Edits | None = None) -> None:
+        self.edits = edits or Edits()
         self.nodes: dict[str, Node] = {}
         self.edges: dict[Pair, Edge] = {}
         self.extractions: dict[int, Extraction] = {}
+        self.resolver = Resolver(self.edits)
         self._around: defaultdict[str, set[Pair]] = defaultdict(set)
-        self._canonical = dict(canonical or {})
+        self._placed: dict[int, Placed] = {}
         self._matrix: Matrix | None = None
-
-    def key_of(self, name: str) -> str:
-        """The key of the entity that a name belongs to."""
-        key = entity_key(name)
-        return self._canonical.get(key, key)
+        self.put(BY_HAND, self.edits.extraction)
 
     def put(self, chunk_id: int, found: Extraction) -> None:
         """Add what a chunk says, in place of what it said before."""
-        self.remove(chunk_id)
-        self.extractions[chunk_id] = found
-        for mention in found.mentions:
-            node = self.nodes.setdefault(self.key_of(mention.name), Node())
-            node.names[mention.name] += 1
-            node.chunks[chunk_id] += 1
-            if mention.type:
-                node.types[mention.type] += 1
-        for pair, label, weight in self._pairs(found):
-            edge = self.edges.setdefault(pair, Edge())
-            edge.chunks[chunk_id] = edge.chunks.get(chunk_id, 0.0) + weight
-            if label:
-                edge.labels[label] += 1
-            self._around[pair[0]].add(pair)
-            self._around[pair[1]].add(pair)
-        self._matrix = None
+        self.update([(chunk_id, found)])
 
     def remove(self, chunk_id: int) -> None:
         """Take away what a chunk says, if it says anything."""
-        found = self.extractions.pop(chunk_id, None)
-        if found is None:
-            return
-        for mention in found.mentions:
-            self._forget_mention(chunk_id, self.key_of(mention.name), mention.name, mention.type)
-        for pair, label, _ in self._pairs(found):
-            self._forget_relation(chunk_id, pair, label)
+        self.update(gone=[chunk_id])
+
+    def update(self, said: Iterable[tuple[int, Extraction]] = (), gone: Iterable[int] = ()) -> None:
+        """Add what chunks say, in place of what they said before, and take away what those that are gone said."""
+        for chunk_id in gone:
+            self._forget(chunk_id)
+        new = set()
+        for chunk_id, found in said:
+            self._forget(chunk_id)
+            if found.mentions:
+                self.resolver.note(chunk_id, found)
+            self.extractions[chunk_id] = found
+            new.add(chunk_id)
+        for chunk_id in new | self.resolver.settle():
+            self._take_away(chunk_id)
+            self._place(chunk_id)
         self._matrix = None
 
-    def _pairs(self, found: Extraction) -> Iterable[tuple[Pair, str, float]]:
-        for relation in found.relations:
-            pair = self.key_of(relation.source), self.key_of(relation.target)
-            if pair[0] != pair[1]:  # ends that were merged by hand
-                yield pair, relation.label, relation.weight
+    def _forget(self, chunk_id: int) -> None:
+        found = self.extractions.pop(chunk_id, None)
+        if found is not None:
+            self._take_away(chunk_id)
+            self.resolver.forget(chunk_id, found)
 
-    def _forget_mention(self, chunk_id: int, key: str, name: str, kind: str) -> None:
-        node = self.nodes[key]
-        _take(node.names, name)
-        _take(node.chunks, chunk_id)
-        if kind:
-            _take(node.types, kind)
-        if not node.chunks:
-            del self.nodes[key]
+    def _place(self, chunk_id: int) -> None:
+        """Count what a chunk says for the entities that it means."""
+        placed = self._placed[chunk_id] = self._resolved(chunk_id)
+        for key, mention in placed.mentions:
+            node = self.nodes.setdefault(key, Node())
+            node.names[mention.name] += 1
+            node.aliases.update(mention.aliases)
+            node.chunks[chunk_id] += 1
+            if mention.type:
+                node.types[mention.type] += 1
+        for pair, relation in placed.relations:
+            edge = self.edges.setdefault(pair, Edge())
+            edge.chunks[chunk_id] = edge.chunks.get(chunk_id, 0.0) + relation.weight
+            if relation.label:
+                edge.labels[relation.label] += 1
+            self._around[pair[0]].add(pair)
+            self._around[pair[1]].add(pair)
+
+    def _resolved(self, chunk_id: int) -> Placed:
+        found = self.extractions[chunk_id]
+        keys = {mention.name: self.resolver.entity_in(chunk_id, mention.name) for mention in found.mentions}
+        mentions = [(key, mention) for mention in found.mentions if (key := keys[mention.name]) is not None]
+        relations = []
+        for relation in found.relations:
+            source, target = keys.get(relation.source), keys.get(relation.target)
+            hidden = (source, target) in self.edits.hidden_pairs
+            # ends may have become one
+            if source is not None and target is not None and source != target and not hidden:
+                relations.append(((source, target), relation))
+        return Placed(mentions, relations)
+
+    def _take_away(self, chunk_id: int) -> None:
+        """As if the chunk had never been placed."""
+        placed = self._placed.pop(chunk_id, None)
+        if placed is None:
+            return
+        for key, mention in placed.mentions:
+            node = self.nodes[key]
+            _take(node.names, mention.name)
+            _take(node.chunks, chunk_id)
+            for alias in mention.aliases:
+                _take(node.aliases, alias)
+            if mention.type:
+                _take(node.types, mention.type)
+            if not node.chunks:
+                del self.nodes[key]
+        for pair, relation in placed.relations:
+            self._forget_relation(chunk_id, pair, relation.label)
 
     def _forget_relation(self, chunk_id: int, pair: Pair, label: str) -> None:
         edge = self.edges.get(pair)
@@ -145,10 +178,54 @@ class Graph:
                 if not self._around[key]:
                     del self._around[key]
 
+    def keys_of(self, name: str) -> list[str]:
+        """The keys of the entities that a name may mean, or of the one that has it as its key."""
+        keys = [name] if name in self.nodes else self.resolver.entities_of(name)
+        return [key for key in keys if key in self.nodes]
+
+    def entities_in(self, chunk_id: int) -> set[str]:
+        """Keys of the entities that a chunk mentions."""
+        placed = self._placed.get(chunk_id)
+        return {key for key, _ in placed.mentions} if placed else set()
+
+    def pairs_in(self, chunk_id: int) -> list[Pair]:
+        """The relations that a chunk tells."""
+        placed = self._placed.get(chunk_id)
+        return [pair for pair, _ in placed.relations] if placed else []
+
     def around(self, key: str) -> list[Pair]:
         """The relations of an entity, the heaviest first."""
         pairs = self._around.get(key, ())
         return sorted(pairs, key=lambda pair: (-self.edges[pair].weight, pair))
+
+    def shown(self, key: str) -> Mention:
+        """An entity's name and type: those that people gave it, else those that are used most."""
+        node = self.nodes[key]
+        given = self.edits.entities.get(key, Mention(node.name))
+        return Mention(
+            given.name,
+            given.type or node.type,
+            given.description,
+            tuple(dict.fromkeys([*_by_use(node.names), *_by_use(node.aliases)])),
+        )
+
+    def descriptions(self, key: str, allowed: Collection[int] | None = None) -> list[str]:
+        """What chunks say of an entity, in their order, each text once."""
+        texts: dict[str, None] = {}
+        for chunk_id in _allowed(self.nodes[key].chunks, allowed):
+            for at, mention in self._placed[chunk_id].mentions:
+                if at == key and mention.description:
+                    texts[mention.description] = None
+        return list(texts)
+
+    def descriptions_of(self, pair: Pair, allowed: Collection[int] | None = None) -> list[str]:
+        """What chunks say of a relation, in their order, each text once."""
+        texts: dict[str, None] = {}
+        for chunk_id in _allowed(self.edges[pair].chunks, allowed):
+            for at, relation in self._placed[chunk_id].relations:
+                if at == pair and relation.description:
+                    texts[relation.description] = None
+        return list(texts)
 
     @property
     def matrix(self) -> Matrix:
@@ -156,6 +233,21 @@ class Graph:
         if self._matrix is None:
             self._matrix = Matrix.of(self)
         return self._matrix
+
+
+class Placed(NamedTuple):
+    """What a chunk says, with the keys of the entities that it means."""
+
+    mentions: list[tuple[str, Mention]]
+    relations: list[tuple[Pair, Relation]]
+
+
+def _allowed(chunks: Iterable[int], allowed: Collection[int] | None) -> list[int]:
+    return sorted(chunk_id for chunk_id in chunks if allowed is None or chunk_id in allowed)
+
+
+def _by_use(names: Counter[str]) -> list[str]:
+    return sorted(names, key=lambda name: (-names[name], name))
 
 
 _Counted = TypeVar("_Counted", str, int)
@@ -183,12 +275,12 @@ class Matrix:
     @classmethod
     def of(cls, graph: Graph) -> Matrix:
         """The numbers of a graph."""
-        keys, chunk_ids = list(graph.nodes), list(graph.extractions)
+        keys, chunk_ids = list(graph.nodes), [chunk_id for chunk_id in graph.extractions if chunk_id != BY_HAND]
         number = {key: at for at, key in enumerate(keys)}
         place = {chunk_id: len(keys) + at for at, chunk_id in enumerate(chunk_ids)}
         ends: list[tuple[int, int, float]] = []
         for key, node in graph.nodes.items():
-            ends.extend((number[key], place[chunk_id], 1.0) for chunk_id in node.chunks)
+            ends.extend((number[key], place[chunk_id], 1.0) for chunk_id in node.chunks if chunk_id in place)
         for (source, target), edge in graph.edges.items():
             if source in number and target in number:
                 ends.append((number[source], number[target], min(edge.weight, _HEAVIEST)))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from server.domain import Extraction, Mention, Relation
 
-_LONGEST_NAME = 120
+LONGEST_NAME = 120
 _NOT_KEY = re.compile(r"[\W_]+")
 _POSSESSIVE = re.compile(r"['’]s?\b")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
@@ -52,14 +52,15 @@ def is_said(name: str, letters: str) -> bool:
 def grounded(found: Extraction, text: str) -> tuple[Extraction, int]:
     """What of an extraction the text bears out, and how many mentions and relations were dropped.
 
-    A mention stays only if the text says its name, a relation only if both its ends stay; placeholders of prompts,
-    names without a letter or of absurd length, and relations of an entity with itself go.
+    A mention or an alias stays only if the text says its name, a relation only if both its ends stay; placeholders of
+    prompts, names without a letter or of absurd length, and relations of an entity with itself go.
     """
     letters = letters_of(text)
     kept: dict[tuple[str, str], Mention] = {}
     for mention in found.mentions:
         if _is_name(mention.name) and is_said(mention.name, letters):
-            kept.setdefault((entity_key(mention.name), mention.name), mention)
+            said = tuple(alias for alias in mention.aliases if _is_name(alias) and is_said(alias, letters))
+            kept.setdefault((entity_key(mention.name), mention.name), replace(mention, aliases=said))
     named = dict(reversed(kept))
     relations = [_between(relation, named) for relation in found.relations if _connects(relation, named)]
     dropped = len(found.mentions) - len(kept) + len(found.relations) - len(relations)
@@ -67,7 +68,7 @@ def grounded(found: Extraction, text: str) -> tuple[Extraction, int]:
 
 
 def _is_name(name: str) -> bool:
-    return 0 < len(name.strip()) <= _LONGEST_NAME and not _TEMPLATE.match(name.strip())
+    return 0 < len(name.strip()) <= LONGEST_NAME and not _TEMPLATE.match(name.strip())
 
 
 def _connects(relation: Relation, named: Mapping[str, str]) -> bool:

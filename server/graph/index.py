@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -21,35 +22,39 @@ class GraphIndex:
         self.version = 0
         self.graph_version = -1
         self.graph = Graph()
+        self.summaries: dict[str, tuple[bytes, str]] = {}
         self.lock = threading.RLock()
-        self._merges: dict[str, str] = {}
         self._unread: set[int] = set()
+        self._options: Mapping[str, Any] = {}
 
     def advance(self, sql: Connection, kb: KnowledgeBase, changed: Sequence[ChangedRange] | None) -> None:
         """Bring the graph to what SQL says; `changed` is what changed since `version` (None = all). Hold `lock`."""
         generation_id, graph_version = kb.generation.id, graphs.version(sql, kb.generation.id)
-        merges = self._merges if graph_version == self.graph_version else graphs.merges(sql, kb.id)
-        if changed is None or merges != self._merges:
-            self.graph, self._unread, self._merges = Graph(merges), set(), merges
+        is_new = graph_version != self.graph_version
+        edits = graphs.edits(sql, kb.id) if is_new else self.graph.edits
+        if changed is None or edits != self.graph.edits or kb.graph_options != self._options:
+            self.graph, self._unread, self._options = Graph(edits), set(), kb.graph_options
             self._put(graphs.everything(sql, generation_id))
         else:
             for lo, hi in merged_ranges(change for change in changed if not change.vectors_only):
                 self._read_again(sql, generation_id, lo, hi)
-            if graph_version != self.graph_version:
+            if is_new:
                 self._put(graphs.of_chunks(sql, generation_id, sorted(self._unread)))
+        if is_new:
+            self.summaries = graphs.summaries(sql, generation_id)
         self.version, self.graph_version = kb.version, graph_version
 
     def _read_again(self, sql: Connection, generation_id: int, lo: int, hi: int) -> None:
-        known = [*self.graph.extractions, *self._unread]
-        for chunk_id in [chunk_id for chunk_id in known if lo <= chunk_id <= hi]:
-            self.graph.remove(chunk_id)
-            self._unread.discard(chunk_id)
-        self._put(graphs.between(sql, generation_id, lo, hi))
+        known = {chunk_id for chunk_id in (*self.graph.extractions, *self._unread) if lo <= chunk_id <= hi}
+        self._unread -= known
+        self._put(graphs.between(sql, generation_id, lo, hi), known)
 
-    def _put(self, found: Iterable[tuple[int, Extraction | None]]) -> None:
+    def _put(self, found: Iterable[tuple[int, Extraction | None]], gone: Iterable[int] = ()) -> None:
+        read: list[tuple[int, Extraction]] = []
         for chunk_id, extraction in found:
             if extraction is None:
                 self._unread.add(chunk_id)
             else:
-                self._unread.discard(chunk_id)
-                self.graph.put(chunk_id, extraction)
+                read.append((chunk_id, extraction))
+        self._unread.difference_update(chunk_id for chunk_id, _ in read)
+        self.graph.update(read, gone)

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
-from server.graph.graph import Floats, Graph, Pair
+from server.graph.graph import BY_HAND, Floats, Graph, Pair
 from server.graph.identity import candidate_names
 
 GraphMode = Literal["local", "global", "hybrid", "mix", "ppr"]
@@ -46,12 +46,11 @@ def entities_named(graph: Graph, question: str, allowed: Collection[int] | None 
     is known does not count."""
     found: list[str] = []
     for name in candidate_names(question):
-        key = graph.key_of(name)
-        node = graph.nodes.get(key)
-        if node is None or key in found or any(key in longer for longer in found):
-            continue
-        if allowed is None or any(chunk_id in allowed for chunk_id in node.chunks):
-            found.append(key)
+        for key in graph.keys_of(name):
+            if key in found or any(key in longer for longer in found):
+                continue
+            if allowed is None or any(chunk_id in allowed for chunk_id in graph.nodes[key].chunks):
+                found.append(key)
     return found
 
 
@@ -90,8 +89,7 @@ class GraphSearch:
         """The question's entities, and those of the passages that are most like it."""
         seeds: defaultdict[str, float] = defaultdict(float, self._named)
         for place, (chunk_id, _) in enumerate(self._hits[:_SEED_CHUNKS]):
-            found = self._graph.extractions.get(chunk_id)
-            for key in {self._graph.key_of(mention.name) for mention in found.mentions} if found else ():
+            for key in self._graph.entities_in(chunk_id):
                 seeds[key] += self._rarity(len(self._graph.nodes[key].chunks)) / (2 + place)
         return dict(seeds)
 
@@ -102,7 +100,7 @@ class GraphSearch:
         return [chunk_id for chunk_id in self._graph.nodes[key].chunks if self._may(chunk_id)]
 
     def _may(self, chunk_id: int) -> bool:
-        return self._allowed is None or chunk_id in self._allowed
+        return chunk_id != BY_HAND and (self._allowed is None or chunk_id in self._allowed)
 
     # local and global
 
@@ -138,12 +136,9 @@ class GraphSearch:
         """Relations that passages like the question tell, and those of its entities."""
         found: defaultdict[Pair, float] = defaultdict(float, self._relations_of(entities))
         for place, (chunk_id, _) in enumerate(self._hits[:_SEED_CHUNKS]):
-            extraction = self._graph.extractions.get(chunk_id)
-            for relation in extraction.relations if extraction else ():
-                pair = self._graph.key_of(relation.source), self._graph.key_of(relation.target)
-                if pair in self._graph.edges:
-                    value = entities.get(pair[0], 0.0) + entities.get(pair[1], 0.0)
-                    found[pair] += value / (2 + place)
+            for pair in self._graph.pairs_in(chunk_id):
+                value = entities.get(pair[0], 0.0) + entities.get(pair[1], 0.0)
+                found[pair] += value / (2 + place)
         return dict(found)
 
     def _chunks_of_entities(self, entities: Mapping[str, float]) -> list[int]:

@@ -8,7 +8,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 import orjson
 
-from server.graph.graph import Graph, Pair
+from server.graph.describe import description_between, description_of
+from server.graph.graph import BY_HAND, Graph, Pair
 from server.graph.identity import entity_key
 
 
@@ -33,10 +34,8 @@ def find_relations(graph: Graph, query: str) -> list[Pair]:
 def neighbourhood(graph: Graph, name: str, depth: int, limit: int) -> tuple[list[str], list[Pair]]:
     """Entities at most `depth` relations away, nearest and heaviest first, at most `limit`; and the relations between
     them."""
-    start = graph.key_of(name)
-    if start not in graph.nodes:
-        return [], []
-    distance, queue = {start: 0}, deque([start])
+    distance = dict.fromkeys(graph.keys_of(name), 0)
+    queue = deque(distance)
     while queue and len(distance) < limit:
         key = queue.popleft()
         if distance[key] == depth:
@@ -53,29 +52,35 @@ def neighbourhood(graph: Graph, name: str, depth: int, limit: int) -> tuple[list
 def as_json_lines(graph: Graph) -> Iterator[bytes]:
     """One entity or relation a line."""
     for key in find_entities(graph, ""):
-        node = graph.nodes[key]
-        names, chunks = dict(node.names.most_common()), sorted(node.chunks)
-        entity = {"kind": "entity", "name": node.name, "type": node.type, "names": names, "chunk_ids": chunks}
-        yield orjson.dumps(entity) + b"\n"
-    for source, target in find_relations(graph, ""):
-        edge, ends = graph.edges[source, target], (graph.nodes[source].name, graph.nodes[target].name)
+        shown, chunks = graph.shown(key), _chunks(graph.nodes[key].chunks)
+        entity = {"kind": "entity", "id": key, "name": shown.name, "type": shown.type, "names": shown.aliases}
+        said = {"description": description_of(graph, key, {}), "chunk_ids": chunks}
+        yield orjson.dumps({**entity, **said}) + b"\n"
+    for pair in find_relations(graph, ""):
+        edge, ends = graph.edges[pair], (graph.shown(pair[0]).name, graph.shown(pair[1]).name)
         relation = {"kind": "relation", "source": ends[0], "target": ends[1], "label": edge.label}
-        numbers = {"weight": round(edge.weight, 4), "chunk_ids": sorted(edge.chunks)}
-        yield orjson.dumps({**relation, **numbers}) + b"\n"
+        said = {"description": description_between(graph, pair), "chunk_ids": _chunks(edge.chunks)}
+        yield orjson.dumps({**relation, "weight": round(edge.weight, 4), **said}) + b"\n"
+
+
+def _chunks(chunks: Iterable[int]) -> list[int]:
+    return sorted(chunk_id for chunk_id in chunks if chunk_id != BY_HAND)
 
 
 def as_graphml(graph: Graph) -> Iterator[bytes]:
-    """The graph for Gephi, yEd, NetworkX: GraphML with the attributes name, type, mentions, label and weight."""
+    """The graph for Gephi, yEd, NetworkX: GraphML with what is known of each as attributes."""
     yield b'<?xml version="1.0" encoding="UTF-8"?>\n<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n'
     for of, name, kind in (
-        ("node", "name", "string"), ("node", "type", "string"), ("node", "mentions", "int"),
+        ("node", "name", "string"), ("node", "type", "string"), ("node", "description", "string"),
+        ("node", "mentions", "int"),
         ("edge", "label", "string"), ("edge", "weight", "double"),
     ):  # fmt: skip
         yield f'<key id="{name}" for="{of}" attr.name="{name}" attr.type="{kind}"/>\n'.encode()
     yield b'<graph edgedefault="directed">\n'
     for key in find_entities(graph, ""):
-        node = graph.nodes[key]
-        data = _data({"name": node.name, "type": node.type, "mentions": str(node.chunks.total())})
+        shown, mentions = graph.shown(key), graph.nodes[key].chunks.total()
+        said = description_of(graph, key, {})
+        data = _data({"name": shown.name, "type": shown.type, "description": said, "mentions": str(mentions)})
         yield f"<node id={quoteattr(key)}>{data}</node>\n".encode()
     for source, target in find_relations(graph, ""):
         edge = graph.edges[source, target]

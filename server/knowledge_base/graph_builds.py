@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from server.db import graphs, kbs
 from server.db import jobs as job_rows
-from server.db.graphs import BuildState, Extracted, Unread
-from server.domain import Extraction, Job, KnowledgeBase, Progress
-from server.errors import NotFound
-from server.graph.identity import entity_key, grounded
+from server.db.graphs import BuildState, Unread
+from server.domain import Edits, GraphOptions, Job, KnowledgeBase, Progress
+from server.errors import BudgetSpent, NotFound, ZhikuError
+from server.graph.describe import digest_of, with_much_to_say
+from server.graph.extractor import NLP
+from server.graph.extractors import Extractors
+from server.graph.identity import entity_key
+from server.graph.index import GraphIndex
+from server.graph.resolver import SENSE
 from server.knowledge_base.context import KBContext
+from server.retrieval.analysis import language
 
 log = logging.getLogger(__name__)
 
 GRAPH = "graph"
-_STEP = 32
+_PAGE = 200
 _WAIT = 0.5
-RECIPE = "nlp-1"
-
-Extract = Callable[[str, str], Extraction]
-"""What a chunk says, by its text and language."""
 
 
-def queue_build(sql: Connection, kb: KnowledgeBase) -> bool:
-    """Let the graph of a knowledge base be built where it is behind; whether there is a new job."""
-    if not kb.generation.has_graph or not graphs.waiting(sql, kb.generation.id, 1):
+def graph_options(context: KBContext, kb: KnowledgeBase) -> GraphOptions:
+    """How the chunks of a knowledge base are read: its own options over those of the settings."""
+    settings = context.settings
+    base = GraphOptions(
+        settings.graph_extractor, tuple(settings.graph_entity_types), settings.graph_gleanings,
+        settings.graph_token_budget,
+    )  # fmt: skip
+    return GraphOptions.of({**base.as_dict(), **kb.graph_options})
+
+
+def queue_build(sql: Connection, context: KBContext, kb: KnowledgeBase) -> bool:
+    """Let the graph of a knowledge base be built where it is behind and may be; whether there is a new job."""
+    if not kb.generation.has_graph or not graphs.is_behind(sql, kb.generation.id):
+        return False
+    budget = graph_options(context, kb).budget
+    if budget is not None and state_of(sql, kb).tokens >= budget:
         return False
     # One that runs may have taken its last look already.
     if any(job.state == "queued" for job in job_rows.active(sql, kb.id, GRAPH)):
@@ -37,12 +54,17 @@ def queue_build(sql: Connection, kb: KnowledgeBase) -> bool:
     return True
 
 
+def state_of(sql: Connection, kb: KnowledgeBase) -> BuildState:
+    """How far the graph of a knowledge base is."""
+    return BuildState.sum(graphs.states(sql, kb.generation.id).values())
+
+
 class GraphHandler:
     """Runs `graph` jobs."""
 
-    def __init__(self, context: KBContext, extract: Extract) -> None:
+    def __init__(self, context: KBContext, extractors: Extractors) -> None:
         self._context = context
-        self._extract = extract
+        self._extractors = extractors
 
     def __call__(self, job: Job) -> Iterator[Progress]:
         """Read all chunks that are not in the graph yet, also those that come in meanwhile."""
@@ -55,43 +77,82 @@ class GraphHandler:
             lock.release()
 
     def _build(self, job: Job) -> Iterator[Progress]:
-        """One pass over what waits after the other, until one finds nothing."""
-        while True:
-            with self._context.db.read() as sql:
-                state = BuildState.sum(graphs.states(sql, _knowledge_base(sql, job).generation.id).values())
-            yield Progress(state.done, state.total)
-            count = yield from self._pass(job, state)
-            if not count:
-                break
+        """One pass over what waits after the other, until one finds nothing; then what follows from all chunks."""
+        while (yield from self._pass(job)):
+            pass
         with self._context.db.write() as sql:
-            forgotten = forget_merges(sql, _knowledge_base(sql, job))
+            forgotten = forget_edits(sql, _knowledge_base(sql, job))
+        yield from self._summarize(job)
         if forgotten:
             self._context.db.scrub()
 
-    def _pass(self, job: Job, state: BuildState) -> Generator[Progress, None, int]:
+    def _pass(self, job: Job) -> Generator[Progress, None, int]:
         """Read each chunk that waits once; returns their number."""
-        count = last = 0
+        with self._context.db.read() as sql:
+            kb = _knowledge_base(sql, job)
+            state, options = state_of(sql, kb), graph_options(self._context, kb)
+        yield Progress(state.done, state.total)
+        extractor, count, spent = self._extractors.of(options), 0, state.tokens
+        for items in extractor.read(self._waiting(job)):
+            if items:
+                with self._context.db.write() as sql:
+                    graphs.add(sql, kb.generation.id, extractor.recipe, items)
+            count += sum(not item.open for item in items)
+            spent += sum(item.tokens for item in items)
+            yield Progress(state.done + count, max(state.total, state.done + count))
+            if options.budget is not None and spent >= options.budget:
+                raise BudgetSpent(
+                    f"图谱构建已用 {spent} 词元，达到预算 {options.budget}；用 /graph/settings 提高后继续 / "
+                    f"the graph took {spent} tokens of its budget of {options.budget}; raise it with /graph/settings"
+                )
+        return count
+
+    def _waiting(self, job: Job) -> Iterator[Unread]:
+        """The chunks that wait, page by page as they are asked for."""
+        last = 0
         while True:
             with self._context.db.read() as sql:
-                generation = _knowledge_base(sql, job).generation
-                chunks = graphs.waiting(sql, generation.id, _STEP, last)
-            if not chunks:
-                return count
-            items = [self._read(chunk) for chunk in chunks]
-            with self._context.db.write() as sql:
-                graphs.add(sql, generation.id, RECIPE, items)
-            count, last = count + len(chunks), chunks[-1].chunk_id
-            done = state.done + count
-            yield Progress(done, max(state.total, done))
+                page = graphs.waiting(sql, _knowledge_base(sql, job).generation.id, _PAGE, last)
+            if not page:
+                return
+            yield from page
+            last = page[-1].chunk_id
 
-    def _read(self, chunk: Unread) -> Extracted:
-        """What a chunk says; one that cannot be read is noted as such and stops no other."""
-        try:
-            found, dropped = grounded(self._extract(chunk.text, chunk.lang), chunk.text)
-        except Exception as error:
-            log.exception("chunk %s cannot be read for the graph", chunk.chunk_id)
-            return Extracted(chunk.chunk_id, chunk.text_hash, None, reason=type(error).__name__)
-        return Extracted(chunk.chunk_id, chunk.text_hash, found, dropped)
+    def _summarize(self, job: Job) -> Iterator[Progress]:
+        """Where there is a language model: one text in place of the descriptions of an entity that has many."""
+        with self._context.db.read() as sql:
+            kb = _knowledge_base(sql, job)
+            options, state = graph_options(self._context, kb), state_of(sql, kb)
+        if options.extractor == NLP:
+            return
+        with opened(self._context, kb) as index:
+            wanted = [(key, index.graph.shown(key).name, texts) for key, texts in with_much_to_say(index.graph)
+                      if index.summaries.get(key, (b"", ""))[0] != digest_of(texts)]  # fmt: skip
+        for key, name, texts in wanted:
+            yield Progress(state.done, state.total)
+            try:
+                text, tokens = self._extractors.summary(options, name, texts, _language(texts))
+            except ZhikuError as error:
+                log.warning("no summary of an entity: %s", error.message)
+                continue  # the next build tries again; until then some of the descriptions are shown
+            with self._context.db.write() as sql:
+                graphs.set_summary(sql, kb.generation.id, key, digest_of(texts), text, tokens)
+        forget_summaries(self._context, kb)
+
+
+@contextmanager
+def opened(context: KBContext, kb: KnowledgeBase) -> Iterator[GraphIndex]:
+    """The graph in memory, as SQL has it now; hold it for a short while only."""
+    with context.graph_pool.acquire(kb.generation.id, GraphIndex) as index, index.lock:
+        with context.db.read() as sql:
+            now = kbs.get(sql, kb.id) or kb
+            changed = kbs.changes_since(sql, now, index.version) if index.version else None
+            index.advance(sql, replace(now, generation=kb.generation), changed)
+        yield index
+
+
+def _language(texts: Sequence[str]) -> str:
+    return "zh" if language("".join(texts)[:2000]) == "zh" else "en"
 
 
 def _knowledge_base(sql: Connection, job: Job) -> KnowledgeBase:
@@ -101,19 +162,48 @@ def _knowledge_base(sql: Connection, job: Job) -> KnowledgeBase:
     return kb
 
 
-def forget_merges(sql: Connection, kb: KnowledgeBase) -> bool:
-    """Drop merges of names that no chunk says any more, which came from files that are gone; whether there were any.
-    Nothing happens while chunks wait to be read."""
-    merged = graphs.merges(sql, kb.id)
-    if not merged or graphs.waiting(sql, kb.generation.id, 1):
+def forget_edits(sql: Connection, kb: KnowledgeBase) -> bool:
+    """Drop changes to names that no chunk says any more, which came from files that are gone; whether there were any.
+    What people added themselves stays. Nothing happens while chunks wait to be read."""
+    edits = graphs.edits(sql, kb.id)
+    if edits == Edits(entities=edits.entities, relations=edits.relations) or graphs.is_behind(sql, kb.generation.id):
         return False
     said = {
         entity_key(mention.name)
         for _, found in graphs.everything(sql, kb.generation.id)
         for mention in (found.mentions if found else ())
     }
-    kept = {source: target for source, target in merged.items() if source in said and target in said}
-    if kept == merged:
+    said |= edits.entities.keys() | {key for pair in edits.relations for key in pair}
+
+    def known(*keys: str) -> bool:
+        return all(key.partition(SENSE)[0] in said for key in keys)
+
+    kept = replace(
+        edits,
+        merged={source: target for source, target in edits.merged.items() if known(source, target)},
+        apart=frozenset(filter(known, edits.apart)),
+        hidden=frozenset(filter(known, edits.hidden)),
+        hidden_pairs=frozenset(pair for pair in edits.hidden_pairs if known(*pair)),
+    )
+    if kept == edits:
         return False
-    graphs.set_merges(sql, kb.generation, kept)
+    graphs.set_edits(sql, kb.generation, kept)
     return True
+
+
+def forget_summaries(context: KBContext, kb: KnowledgeBase) -> None:
+    """Drop summaries of descriptions of which any has changed."""
+    with context.db.read() as sql:
+        stored = graphs.summaries(sql, kb.generation.id)
+    if not stored:
+        return
+    with opened(context, kb) as index:
+        graph = index.graph
+        stale = [
+            key for key, (digest, _) in stored.items()
+            if key not in graph.nodes or digest != digest_of(graph.descriptions(key))
+        ]  # fmt: skip
+    if stale:
+        with context.db.write() as sql:
+            graphs.drop_summaries(sql, kb.generation.id, stale)
+            graphs.bump(sql, kb.generation.id)

@@ -362,7 +362,7 @@ class IngestHandler:
         yield from self._context.pipeline.ingest(file, kb.generation, options, custom, job.id)
         if kb.generation.has_graph:
             with self._context.db.write() as sql:
-                queue_build(sql, kb)
+                queue_build(sql, self._context, kb)
         with self._context.db.read() as sql:
             waiting = [other for other in job_rows.active(sql, kb.id, INGEST) if other.id != job.id]
         if not waiting or job.id % _CATCH_UP_EVERY == 0:

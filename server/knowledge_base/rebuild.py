@@ -126,7 +126,7 @@ class _Rebuild:
             for file in files.list_all(sql, self.kb.id):
                 files.set_state(sql, file.id, *_state(counts.get(file.id), self.failures.get(file.id)))
             if (kb := kbs.get(sql, self.kb.id)) is not None:
-                queue_build(sql, kb)
+                queue_build(sql, self.context, kb)
         return True
 
 

@@ -48,6 +48,13 @@ class Piece(NamedTuple):
     cut: bool = False
 
 
+class Reply(NamedTuple):
+    """A whole reply, without what a reasoning model thought before it."""
+
+    text: str
+    usage: Usage
+
+
 class Token(NamedTuple):
     """What a server sent: text, thinking where it tells them apart, and why the reply ended."""
 
@@ -86,6 +93,23 @@ class ChatModel(ABC):
         async with aclosing(self.stream(messages, temperature, max_tokens)) as pieces:
             return "".join([piece.text async for piece in pieces])
 
+    async def reply(
+        self, messages: Sequence[Message], temperature: float = 0.0, schema: Mapping[str, Any] | None = None
+    ) -> Reply:
+        """The whole reply at once, for work in the background.
+
+        With a JSON `schema` a server that can holds the reply to it; others only have the prompt.
+
+        Raises:
+            LLMError: as for `stream`.
+        """
+        del schema  # for those that know a way to pass it on
+        text, usage = "", Usage(0, 0)
+        async with aclosing(self.stream(messages, temperature)) as pieces:
+            async for piece in pieces:
+                text, usage = text + piece.text, piece.usage or usage
+        return Reply(text, usage)
+
     async def stream(
         self,
         messages: Sequence[Message],
@@ -112,13 +136,11 @@ class ChatModel(ABC):
         if answer or thinking or ended == "length":
             yield Piece(answer, thinking, cut=ended == "length")
         if ended == "length" and max_tokens is None:
-            raise LLMIncomplete(
-                f"模型 {self.name} 的回答被截断，请调大 max_tokens / the reply of {self.name} was cut: raise max_tokens"
-            )
+            raise was_cut(self.name)
         if ended is None:
             raise LLMIncomplete(f"模型 {self.name} 的回答中断 / the reply of {self.name} broke off")
         if empty and not answer.strip():
-            raise LLMIncomplete(f"模型 {self.name} 返回了空回答 / {self.name} gave an empty reply")
+            raise was_empty(self.name)
 
     async def reachable(self) -> bool:
         """Whether its server answers; where there is no way to ask it counts as there."""
@@ -129,3 +151,13 @@ class ChatModel(ABC):
 
     async def close(self) -> None:  # noqa: B027  # most providers hold nothing
         """Close connections."""
+
+
+def was_cut(name: str) -> LLMIncomplete:
+    """The error of a reply that reached its greatest length."""
+    return LLMIncomplete(f"模型 {name} 的回答被截断，请调大 max_tokens / the reply of {name} was cut: raise max_tokens")
+
+
+def was_empty(name: str) -> LLMIncomplete:
+    """The error of a reply that says nothing."""
+    return LLMIncomplete(f"模型 {name} 返回了空回答 / {name} gave an empty reply")

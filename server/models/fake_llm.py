@@ -2,8 +2,8 @@
 
     python -m server.models.fake_llm --port 18090 --tokens 100 --delay 0.02
 
-Replies are taken from a script, one for each request; when the script is empty the server answers with the
-prompt that it was sent. A reply can be slow, refused, cut, broken off or malformed.
+Replies are taken from a script, one for each request; when the script is empty a function answers, or the server
+sends back the prompt. A reply can be slow, refused, cut, broken off or malformed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,7 @@ class FakeLLM:
 
     script: deque[Reply] = field(default_factory=deque)
     default: Reply | None = None
+    answer: Callable[[dict[str, Any]], Reply] | None = None
     prompts: list[list[dict[str, str]]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -76,10 +77,20 @@ class FakeLLM:
         self.bodies.append(body)
         self.prompts.append(body["messages"])
         self.times.append(asyncio.get_running_loop().time())
-        reply = self.script.popleft() if self.script else self.default or Reply([body["messages"][-1]["content"]])
+        reply = self._reply(body)
         if reply.status != 200:
             return JSONResponse({"error": {"message": "told to refuse"}}, reply.status, dict(reply.headers))
+        if not body.get("stream"):
+            await asyncio.sleep(reply.delay)
+            return JSONResponse(_whole(body, reply))
         return StreamingResponse(self._stream(reply), media_type="text/event-stream")
+
+    def _reply(self, body: dict[str, Any]) -> Reply:
+        if self.script:
+            return self.script.popleft()
+        if self.answer is not None:
+            return self.answer(body)
+        return self.default or Reply([body["messages"][-1]["content"]])
 
     async def _stream(self, reply: Reply) -> AsyncIterator[bytes]:
         try:
@@ -114,6 +125,14 @@ class FakeLLM:
             return JSONResponse({"error": {"message": str(error)}}, 400)
         data = [{"object": "embedding", "index": at, "embedding": v.tolist()} for at, v in enumerate(vectors)]
         return JSONResponse({"object": "list", "model": body["model"], "data": data[::-1]})
+
+
+def _whole(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
+    """A reply in one piece; tokens are words of the prompt and of the reply."""
+    prompt, said = (len(message["content"].split()) for message in body["messages"]), "".join(reply.tokens)
+    usage = {"prompt_tokens": sum(prompt), "completion_tokens": len(said.split())}
+    choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": reply.finish}
+    return {"object": "chat.completion", "choices": [choice], "usage": usage}
 
 
 def _chunk(delta: Mapping[str, str], finish: str | None = None) -> str:

@@ -10,7 +10,8 @@ import orjson
 
 from configs import ChatModelSettings
 from server.errors import LLMError, LLMRateLimited
-from server.models.chat import ChatModel, Message, Token, Usage
+from server.models.chat import ChatModel, Message, Reply, Token, Usage
+from server.models.completions import Completions
 from server.models.langchain_chat import langchain_model
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class OpenAIChat(ChatModel):
         super().__init__(settings)
         self._client: AsyncOpenAI | None = None
         self._langchain: BaseChatModel | None = None
+        self._completions = Completions(settings)
 
     def _connect(self) -> AsyncOpenAI:
         if self._client is None:
@@ -78,6 +80,13 @@ class OpenAIChat(ChatModel):
         except (openai.APIConnectionError, httpx2.HTTPError):
             raise LLMError(f"与模型 {self.name} 的连接失败 / the connection to {self.name} failed") from None
 
+    async def reply(
+        self, messages: Sequence[Message], temperature: float = 0.0, schema: Mapping[str, Any] | None = None
+    ) -> Reply:
+        """The whole reply at once, as JSON of the schema where the server has that."""
+        async with self._slots:
+            return await self._completions.reply(messages, temperature, schema)
+
     def langchain(self) -> BaseChatModel:
         """The same model as LangChain's agents take it; made once, for it opens connections of its own."""
         if self._langchain is None:
@@ -106,6 +115,7 @@ class OpenAIChat(ChatModel):
 
     async def close(self) -> None:
         """Close connections."""
+        await self._completions.close()
         if self._client is not None:
             await self._client.close()
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.db.graphs import dump, load
-from server.domain import Extraction, Mention, Relation
+from server.domain import Edits, Extraction, Mention, Relation
 from server.graph import views
 from server.graph.graph import Graph
 from server.graph.identity import candidate_names, entity_key, grounded
@@ -22,17 +22,35 @@ def say(*names: str, relations: tuple[tuple[str, str], ...] = (), kind: str = ""
 
 
 @st.composite
+def mentions(draw: st.DrawFn) -> Mention:
+    kind = draw(st.sampled_from(("", "person", "place", "concept")))
+    return Mention(draw(st.sampled_from(NAMES)), kind, "", tuple(draw(st.lists(st.sampled_from(NAMES), max_size=1))))
+
+
+@st.composite
 def extractions(draw: st.DrawFn) -> Extraction:
-    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=5))
+    found = draw(st.lists(mentions(), unique_by=lambda one: one.name, max_size=5))
+    names = [one.name for one in found]
     pairs = [(a, b) for a in names for b in names if entity_key(a) != entity_key(b)]
     relations = draw(st.lists(st.sampled_from(pairs), max_size=4)) if pairs else []
-    return say(*names, relations=tuple(relations), kind=draw(st.sampled_from(("", "person"))))
+    return Extraction(tuple(found), tuple(Relation(a, b, "knows") for a, b in relations))
 
 
-@given(st.lists(st.tuples(st.integers(1, 6), st.none() | extractions()), max_size=25))
-@settings(max_examples=200, deadline=None, derandomize=True)
-def test_any_history_gives_the_graph_of_what_is_left(history: list[tuple[int, Extraction | None]]) -> None:
-    graph = Graph({"d1": "corp"})
+EDITS = (
+    Edits(),
+    Edits(merged={"d1": "corp"}),
+    Edits(merged={"ada#person": "boli"}, apart=frozenset({"corp"})),
+    Edits(hidden=frozenset({"boli"}), hidden_pairs=frozenset({("ada", "corp")})),
+    Edits(entities={"new": Mention("New", "person")}, relations={("new", "ada"): Relation("New", "Ada", "made")}),
+)
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.none() | extractions()), max_size=25), st.sampled_from(EDITS))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_any_history_gives_the_graph_of_what_is_left(
+    history: list[tuple[int, Extraction | None]], edits: Edits
+) -> None:
+    graph = Graph(edits)
     left: dict[int, Extraction] = {}
     for chunk_id, found in history:
         if found is None:
@@ -41,11 +59,38 @@ def test_any_history_gives_the_graph_of_what_is_left(history: list[tuple[int, Ex
         else:
             graph.put(chunk_id, found)
             left[chunk_id] = found
-    fresh = Graph({"d1": "corp"})
-    for chunk_id, found in left.items():
-        fresh.put(chunk_id, found)
+    fresh = Graph(edits)
+    fresh.update(left.items())
     assert (graph.nodes, graph.edges) == (fresh.nodes, fresh.edges)
     assert all(graph.around(key) == fresh.around(key) for key in fresh.nodes)
+
+
+def test_names_that_chunks_give_one_entity_are_one() -> None:
+    graph = Graph()
+    graph.put(1, Extraction((Mention("刘备", "人物", "", ("玄德", "丞相")),)))
+    graph.put(2, say("玄德", kind="人物"))
+    graph.put(3, Extraction((Mention("曹操", "人物", "", ("丞相",)),)))
+    assert len(graph.nodes) == 2  # 丞相 is what two are called, and tells nothing
+    assert set(graph.nodes[graph.keys_of("玄德")[0]].chunks) == {1, 2}
+    graph.remove(1)
+    assert set(graph.nodes[graph.keys_of("玄德")[0]].chunks) == {2}
+
+
+def test_things_of_different_kinds_are_not_one() -> None:
+    graph = Graph()
+    graph.put(1, say("Washington", "Mount Vernon", relations=(("Washington", "Mount Vernon"),), kind="person"))
+    graph.put(2, say("Washington", "Seattle", relations=(("Washington", "Seattle"),), kind="location"))
+    graph.put(3, say("Washington"))
+    person, place = sorted(graph.keys_of("washington"), key=lambda key: graph.nodes[key].type, reverse=True)
+    assert {1} <= set(graph.nodes[person].chunks) < {1, 2, 3}
+    assert ("washington#location", "seattle") in graph.edges
+    assert graph.keys_of(place) == [place]
+    graph.put(2, say("Washington", "Seattle", kind="person"))
+    assert graph.keys_of("Washington") == ["washington"]
+    for chunk_id in range(4, 12):
+        graph.put(chunk_id, say("Washington", kind="person"))
+    graph.put(2, say("Washington", "Seattle", kind="location"))
+    assert graph.keys_of("Washington") == ["washington"]  # one in so many is a mistake
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from server.db import graphs
+from server.domain import Edits
 from server.graph.graph import Graph
+from server.graph.nlp import extract
 from server.knowledge_base.backends.graph import GraphKBService
 from server.knowledge_base.factory import KBServiceFactory
 from tests.conftest import Api
@@ -130,14 +132,12 @@ def test_a_new_version_reads_only_what_changed(graph_api: Api, monkeypatch: pyte
     graph_api.upload("g", {"long.txt": text}, chunk_size=100, chunk_overlap=0)
     built(graph_api)
     read: list[str] = []
-    handler = graph_api.http.app.state.service.runner._handlers["graph"]
-    extract = handler._extract
 
     def watched(text: str, lang: str) -> Any:
         read.append(text)
         return extract(text, lang)
 
-    monkeypatch.setattr(handler, "_extract", watched)
+    monkeypatch.setattr("server.graph.extractor.extract", watched)
     changed = text.replace("Captain Number3", "Captain Nemo")
     graph_api.upload("g", {"long.txt": changed}, override=True, chunk_size=100, chunk_overlap=0)
     built(graph_api)
@@ -175,27 +175,24 @@ def test_a_merge_goes_with_the_files_that_named_its_entities(graph_api: Api, set
     graph_api.post("/graph/merge", knowledge_base_name="g", names=["Grace Quokkabrook"], into="Ada Lovelace")
     graph_api.delete_docs("g", "extra.txt", delete_content=True)
     with KBServiceFactory.context().db.read() as sql:
-        assert graphs.merges(sql, service().kb().id) == {}
+        assert graphs.edits(sql, service().kb().id) == Edits()
     held = [path for path in settings_dir.rglob("*") if path.is_file() and b"quokkabrook" in path.read_bytes().lower()]
     assert held == []
 
 
 def test_one_bad_chunk_stops_no_other_and_can_be_tried_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    handler = api.http.app.state.service.runner._handlers["graph"]
-    extract = handler._extract
-
     def fragile(text: str, lang: str) -> Any:
         if "Babbage" in text:
             raise RecursionError
         return extract(text, lang)
 
-    monkeypatch.setattr(handler, "_extract", fragile)
+    monkeypatch.setattr("server.graph.extractor.extract", fragile)
     api.create("g", vector_store_type="graph")
     api.upload("g", {"babbage.txt": BABBAGE, "engine.txt": ENGINE})
     state = built(api)
     assert (state["chunks"], state["done"], state["failed"]) == (2, 1, 1)
     assert "Henry Prevost" in entities(api)
-    monkeypatch.setattr(handler, "_extract", extract)
+    monkeypatch.setattr("server.graph.extractor.extract", extract)
     assert api.post("/graph/retry", knowledge_base_name="g")["data"] == {"chunks": 1}
     state = built(api)
     assert (state["done"], state["failed"]) == (2, 0)
@@ -203,8 +200,7 @@ def test_one_bad_chunk_stops_no_other_and_can_be_tried_again(api: Api, monkeypat
 
 
 def test_a_chunk_that_is_edited_while_it_is_read_is_read_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    handler = api.http.app.state.service.runner._handlers["graph"]
-    extract, edited = handler._extract, threading.Event()
+    edited = threading.Event()
     reading = threading.Event()
 
     def slow(text: str, lang: str) -> Any:
@@ -212,7 +208,7 @@ def test_a_chunk_that_is_edited_while_it_is_read_is_read_again(api: Api, monkeyp
         edited.wait(60)
         return extract(text, lang)
 
-    monkeypatch.setattr(handler, "_extract", slow)
+    monkeypatch.setattr("server.graph.extractor.extract", slow)
     api.create("g", vector_store_type="graph")
     api.upload("g", {"ada.txt": ADA})
     assert reading.wait(60)
@@ -225,16 +221,14 @@ def test_a_chunk_that_is_edited_while_it_is_read_is_read_again(api: Api, monkeyp
 
 
 def test_files_are_searchable_before_the_graph_is_there(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    handler = api.http.app.state.service.runner._handlers["graph"]
     wait = {"on": True}
-    extract = handler._extract
 
     def slow(text: str, lang: str) -> Any:
         while wait["on"]:
             time.sleep(0.01)
         return extract(text, lang)
 
-    monkeypatch.setattr(handler, "_extract", slow)
+    monkeypatch.setattr("server.graph.extractor.extract", slow)
     api.create("g", vector_store_type="graph")
     api.upload("g", {"ada.txt": ADA})
     assert api.texts("g", "first program") == [ADA]
@@ -263,3 +257,44 @@ def test_a_rebuild_makes_a_graph_of_a_plain_knowledge_base(api: Api) -> None:
     assert "Ada Lovelace" in entities(api)
     exported = api.http.get("/graph/export", params={"knowledge_base_name": "g", "format": "graphml"})
     assert "Charles Babbage" in exported.text
+
+
+def test_people_add_change_and_leave_out(graph_api: Api) -> None:
+    def edit(what: str, **values: Any) -> Any:
+        return graph_api.post(f"/graph/{what}", knowledge_base_name="g", **values)["code"]
+
+    assert edit("entity/create", name="Mary Somerville", type="person", description="taught Ada") == 200
+    assert edit("entity/create", name="mary somerville") == 404  # there is one
+    assert edit("relation/create", source="Mary Somerville", target="ada lovelace", label="taught") == 200
+    assert edit("relation/create", source="Mary Somerville", target="Ada Lovelace") == 404
+    assert edit("relation/create", source="Ada Lovelace", target=" ada  LOVELACE ") == 422
+    assert edit("relation/edit", source="Ada Lovelace", target="Mary Somerville") == 404
+    assert edit("relation/edit", source="Mary Somerville", target="Ada Lovelace", description="from 1834") == 200
+    around = graph_api.http.get("/graph/neighbourhood", params={"knowledge_base_name": "g", "name": "Mary Somerville"})
+    found = around.json()
+    assert found["entities"][0] | {"value": None} == {
+        "id": "marysomerville", "name": "Mary Somerville", "type": "person", "names": ["Mary Somerville"],
+        "description": "taught Ada", "mentions": 0, "chunk_ids": [], "value": None,
+    }  # fmt: skip
+    assert [(one["source"], one["label"], one["description"]) for one in found["relations"]] == [
+        ("Mary Somerville", "", "from 1834")
+    ]
+    assert edit("entity/edit", name="Charles Babbage", new_name="C. Babbage", type="inventor") == 200
+    assert {"C. Babbage"} == set(entities(graph_api, "babbage"))
+    assert edit("entity/edit", name="Nobody", type="x") == 404
+    assert edit("entity/delete", name="Analytical Engine") == 200
+    assert entities(graph_api, "Analytical") == []
+    assert edit("entity/create", name="Analytical Engine") == 200
+    assert entities(graph_api, "Analytical") == ["Analytical Engine"]
+    assert edit("relation/delete", source="Mary Somerville", target="Ada Lovelace") == 200
+    assert edit("relation/delete", source="Mary Somerville", target="Ada Lovelace") == 404
+    # what people add is found, and is no passage
+    query = {"knowledge_base_name": "g", "query": "Who is Mary Somerville?", "mode": "local"}
+    data = graph_api.post("/graph/query/data", **query)
+    assert "Mary Somerville" in [entity["name"] for entity in data["entities"]]
+    filtered = graph_api.post(
+        "/graph/query/data", **query, filters={"type": "eq", "key": "file_name", "value": "engine.txt"}
+    )
+    assert "Mary Somerville" not in [entity["name"] for entity in filtered["entities"]]
+    export = graph_api.http.get("/graph/export", params={"knowledge_base_name": "g"}).text
+    assert '"name":"Mary Somerville","type":"person"' in export

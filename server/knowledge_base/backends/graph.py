@@ -15,15 +15,21 @@ from server.db import graphs, kbs
 from server.db import jobs as job_rows
 from server.db.graphs import BuildState
 from server.db.vectors import FloatArray
-from server.domain import Condition, Hit
-from server.errors import NotFound
+from server.domain import Condition, GraphOptions, Hit
 from server.graph.graph import Graph
-from server.graph.identity import entity_key
 from server.graph.index import GraphIndex
 from server.graph.search import GRAPH_MODES, GraphFound, GraphMode, GraphSearch, entities_named
 from server.knowledge_base.context import Space
 from server.knowledge_base.factory import KBServiceFactory
-from server.knowledge_base.graph_builds import GRAPH, forget_merges, queue_build
+from server.knowledge_base.graph_builds import (
+    GRAPH,
+    forget_edits,
+    forget_summaries,
+    graph_options,
+    opened,
+    queue_build,
+)
+from server.knowledge_base.graph_edits import GraphEditor
 from server.knowledge_base.service import NO_LIMIT, KBService
 from server.retrieval.hybrid import Question, scored
 
@@ -51,13 +57,17 @@ class GraphKBService(KBService):
         Raises:
             NotFound: no such knowledge base.
         """
-        kb = self.kb()
-        with self.context.graph_pool.acquire(kb.generation.id, GraphIndex) as index, index.lock:
-            with self.context.db.read() as sql:
-                now = kbs.get(sql, kb.id) or kb
-                changed = kbs.changes_since(sql, now, index.version) if index.version else None
-                index.advance(sql, replace(now, generation=kb.generation), changed)
+        with opened(self.context, self.kb()) as index:
             yield index.graph
+
+    def index(self) -> AbstractContextManager[GraphIndex]:
+        """The graph with the summaries of its entities."""
+        return opened(self.context, self.kb())
+
+    @property
+    def editor(self) -> GraphEditor:
+        """What changes the graph by hand."""
+        return GraphEditor(self.context, self.kb())
 
     @override
     def search_docs(
@@ -83,7 +93,7 @@ class GraphKBService(KBService):
     ) -> tuple[GraphFound, list[Hit]]:
         """What a graph mode finds, and its best chunks; nothing when the question is about something else: no passage
         is near it, and it names no entity."""
-        allowed = self._allowed(where)
+        allowed = self.allowed(where)
         text = super().search_docs(query, _TEXT_HITS, score_threshold, None, where)
         if not text:
             with self.graph() as graph:
@@ -94,7 +104,8 @@ class GraphKBService(KBService):
             found = GraphSearch(graph, query, [(int(hit.id), hit.relevance or 0.0) for hit in text], allowed).run(mode)
         return found, self._hits(query, found, text)
 
-    def _allowed(self, where: Condition | None) -> set[int] | None:
+    def allowed(self, where: Condition | None) -> set[int] | None:
+        """The chunks that meet a condition; None for all."""
         if where is None:
             return None
         generation = self.generation()
@@ -117,53 +128,51 @@ class GraphKBService(KBService):
             for place, hit in enumerate(ranked, start=1)
         ]
 
-    def build_state(self) -> tuple[dict[str, BuildState], bool]:
-        """(how far it is by file, whether it is being built)."""
+    def build_state(self) -> tuple[dict[str, BuildState], bool, str]:
+        """(how far it is by file, whether it is being built, why the last build ended before its end)."""
         kb = self.kb()
         with self.context.db.read() as sql:
-            return graphs.states(sql, kb.generation.id), bool(job_rows.active(sql, kb.id, GRAPH))
+            last = job_rows.last(sql, kb.id, GRAPH)
+            reason = last.reason if last and last.state == "failed" else ""
+            return graphs.states(sql, kb.generation.id), bool(job_rows.active(sql, kb.id, GRAPH)), reason
 
     def retry_build(self) -> int:
-        """Read failed chunks again; returns their number."""
+        """Read failed chunks again, and go on where a build had ended; returns the number of chunks that failed."""
         kb = self.kb()
         with self.context.db.write() as sql:
             count = graphs.forget_failures(sql, kb.generation.id)
-            queue_build(sql, kb)
+            queue_build(sql, self.context, kb)
         return count
 
-    def merge(self, names: Sequence[str], into: str) -> list[str]:
-        """Treat entities as one; returns the names of those that went.
+    def options(self) -> GraphOptions:
+        """How its chunks are read."""
+        return graph_options(self.context, self.kb())
 
-        Raises:
-            NotFound: one of them is not in the graph.
-        """
-        with self.graph() as graph:
-            target = _known(graph, into)
-            keys = {key: graph.nodes[key].name for name in names if (key := _known(graph, name)) != target}
+    def set_options(self, options: GraphOptions, recipe: str | None = None) -> None:
+        """Read chunks that come from now on in another way; with a `recipe` also those that were read in any other."""
         kb = self.kb()
         with self.context.db.write() as sql:
-            merged = graphs.merges(sql, kb.id)
-            moved = {source: target if goal in keys else goal for source, goal in merged.items()}
-            graphs.set_merges(sql, kb.generation, moved | dict.fromkeys(keys, target))
-        return sorted(keys.values())
+            if recipe is not None:
+                graphs.forget(sql, kb.generation.id, recipe)
+                options = replace(options, readings=options.readings + 1)
+            kbs.set_graph_options(sql, kb.id, options.as_dict())
+            graphs.bump(sql, kb.generation.id)
+            queue_build(sql, self.context, replace(kb, graph_options=options.as_dict()))
 
-    def split(self, name: str) -> list[str]:
-        """Undo merges into an entity, or of one; returns the keys that are on their own again."""
-        kb, key = self.kb(), entity_key(name)
-        with self.context.db.write() as sql:
-            merged = graphs.merges(sql, kb.id)
-            freed = sorted(source for source, goal in merged.items() if key in (source, goal))
-            kept = {source: goal for source, goal in merged.items() if source not in freed}
-            graphs.set_merges(sql, kb.generation, kept)
-        return freed
+    def sizes(self, *, again: bool = False) -> tuple[int, int, int]:
+        """(chunks that are to be read, or all, their characters, the Chinese ones among them)."""
+        generation = self.generation()
+        with self.context.db.read() as sql:
+            return graphs.sizes(sql, generation.id, again=again)
 
     @override
     def settle(self) -> None:
         """After deletions and edits: also read for the graph what is new."""
         kb = self.kb()
         with self.context.db.write() as sql:
-            forget_merges(sql, kb)
-            queue_build(sql, kb)
+            forget_edits(sql, kb)
+            queue_build(sql, self.context, kb)
+        forget_summaries(self.context, kb)
         super().settle()  # also scrubs the disk of what was forgotten
 
     # ---- the vectors
@@ -210,10 +219,3 @@ class GraphKBService(KBService):
     def do_save(self, space: Space, *, force: bool = False) -> None:
         """As the store that holds the vectors."""
         self._store.do_save(space, force=force)
-
-
-def _known(graph: Graph, name: str) -> str:
-    key = graph.key_of(name)
-    if key not in graph.nodes:
-        raise NotFound(f"图谱中没有 {name} / no such entity: {name}")
-    return key

@@ -1,0 +1,151 @@
+"""`zhiku graph`: build, look at, search and take away the graph of a knowledge base."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from server.cli_common import DataDir, opened_runtime
+from server.errors import InvalidRequest, ZhikuError
+
+if TYPE_CHECKING:
+    from server.knowledge_base.backends.graph import GraphKBService
+
+graph_app = typer.Typer(no_args_is_help=True, help="Graphs of knowledge bases. 知识图谱。")
+console = Console()
+errors = Console(stderr=True)
+_LOOK_EVERY = 0.3
+
+
+def _graph_of(name: str) -> GraphKBService:
+    from server.knowledge_base.backends.graph import GraphKBService
+    from server.knowledge_base.operations import service_of
+
+    found = service_of(name)
+    if not isinstance(found, GraphKBService):
+        raise InvalidRequest(
+            f"知识库 {name} 没有图谱，创建时请用 --vs-type graph / this knowledge base has no graph: make one with "
+            f"zhiku kb create NAME --vs-type graph"
+        )
+    return found
+
+
+@graph_app.command("build")
+def build(
+    name: str,
+    again: Annotated[bool, typer.Option(help="also read what was read in another way")] = False,
+    extractor: Annotated[str | None, typer.Option(help="nlp, or the name of a language model")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask what it may cost")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Build the graph, or go on with it. 构建图谱。"""
+    with opened_runtime(data_dir) as runtime:
+        service, extractors = _graph_of(name), runtime.service.extractors
+        options = service.options().changed(extractor=extractor)
+        estimate = extractors.estimate(options, service.sizes(again=again))
+        if estimate.calls and not yes:
+            cost = "" if estimate.cost is None else f", {estimate.cost:.2f}"
+            typer.confirm(
+                f"约 {estimate.calls} 次调用、{estimate.tokens_in + estimate.tokens_out} 词元，继续吗 / about "
+                f"{estimate.calls} calls, {estimate.tokens_in + estimate.tokens_out} tokens{cost}; go on?",
+                abort=True,
+            )
+        service.set_options(options, extractors.of(options).recipe if again else None)
+        runtime.service.runner.start()
+        try:
+            _watch(service)
+        finally:
+            runtime.service.runner.stop()
+        reason = service.build_state()[2]
+        if reason:
+            raise ZhikuError(reason)
+    _print_stats(name, data_dir)
+
+
+def _watch(service: GraphKBService) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors) as bar:
+        chunks = bar.add_task("片段 chunks", total=None)
+        while True:
+            by_file, building, _ = service.build_state()
+            total = sum(one.total for one in by_file.values())
+            bar.update(chunks, completed=sum(one.done + one.failed for one in by_file.values()), total=total)
+            if not building:
+                return
+            time.sleep(_LOOK_EVERY)
+
+
+@graph_app.command("stats")
+def stats(name: str, data_dir: DataDir = None) -> None:
+    """What is in the graph, and what it took. 图谱统计。"""
+    _print_stats(name, data_dir)
+
+
+def _print_stats(name: str, data_dir: Path | None) -> None:
+    from server.db.graphs import BuildState
+
+    with opened_runtime(data_dir) as runtime:
+        del runtime
+        service = _graph_of(name)
+        state = BuildState.sum(service.build_state()[0].values())
+        with service.graph() as graph:
+            rows = {
+                "实体 entities": len(graph.nodes), "关系 relations": len(graph.edges), "片段 chunks": state.total,
+                "已读 read": state.done, "失败 failed": state.failed, "未被原文证实 dropped": state.dropped,
+                "调用 calls": state.calls, "词元 tokens": state.tokens,
+            }  # fmt: skip
+    table = Table("", name)
+    for label, value in rows.items():
+        table.add_row(label, str(value))
+    console.print(table)
+
+
+@graph_app.command("export")
+def export(
+    name: str,
+    target: Annotated[Path | None, typer.Argument(help=".jsonl or .graphml; default: JSON lines to stdout")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write the whole graph into a file. 导出图谱。"""
+    from server.graph import views
+
+    with opened_runtime(data_dir), _graph_of(name).graph() as graph:
+        rows = views.as_graphml(graph) if target and target.suffix == ".graphml" else views.as_json_lines(graph)
+        with target.open("wb") if target else sys.stdout.buffer as out:
+            out.writelines(rows)
+
+
+@graph_app.command("query")
+def query(
+    name: str,
+    question: str,
+    mode: Annotated[str, typer.Option(help="local, global, hybrid, mix or ppr")] = "ppr",
+    top_k: Annotated[int, typer.Option(min=1, max=50, help="passages to show")] = 5,
+    data_dir: DataDir = None,
+) -> None:
+    """The entities, relations and passages that a question leads to. 沿图谱检索。"""
+    from server.graph.search import GRAPH_MODES
+
+    if mode not in GRAPH_MODES:
+        raise InvalidRequest(f"mode 应为 / mode must be one of: {', '.join(GRAPH_MODES)}")
+    with opened_runtime(data_dir):
+        service = _graph_of(name)
+        found, hits = service.follow(question, mode)
+        with service.graph() as graph:
+            names = [graph.shown(key).name for key, _ in found.entities[:10] if key in graph.nodes]
+            pairs = [pair for pair, _ in found.relations[:10] if pair in graph.edges]
+            ties = [f"{graph.shown(one).name} — {graph.edges[one, other].label} → {graph.shown(other).name}"
+                    for one, other in pairs]  # fmt: skip
+    console.print("实体 entities: " + ", ".join(names), markup=False)
+    for tie in ties:
+        console.print("  " + tie, markup=False)
+    for number, hit in enumerate(hits[:top_k], start=1):
+        console.print(f"\n[{number}] {hit.file_name}", style="bold", markup=False)
+        console.print(hit.text, markup=False)
