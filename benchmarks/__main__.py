@@ -36,6 +36,7 @@ GROUPS: dict[str, Callable[[Bench], list[Row]]] = {
     "first": streams.first,
     "streams": streams.streams,
     "uploads": ingest.uploads,
+    "parsing": ingest.parsing,
 }
 
 

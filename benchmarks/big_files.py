@@ -1,6 +1,10 @@
-"""What large files cost: seconds, and memory of the service and of the worker that reads them.
+"""What large files cost from their bytes to searchable chunks: seconds, memory of the service and of the worker that
+reads them, and how steadily progress comes.
 
-python -m benchmarks.big_files [--rows N] [--pages N] [--megabytes N]
+python -m benchmarks.big_files [--rows N] [--pages N] [--megabytes N] [--seconds N]
+
+Each file goes through reading, splitting, storing and embedding, with an embedding model that costs next to nothing,
+in a fresh process. What is not done after `--seconds` is stopped; the row tells how far it was.
 """
 
 from __future__ import annotations
@@ -14,58 +18,115 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import psutil
 from rich.console import Console
-from rich.table import Table
 
+from configs import EmbeddingModelSettings, Settings
+from server.db import files
+from server.domain import StoredFile
 from server.errors import LoadError
-from server.ingest.sandbox import Sandbox
+from server.knowledge_base.factory import KBServiceFactory
+from server.knowledge_base.service import KBService
+from server.runtime import Runtime
 
 _MB = 1 << 20
 _ENGLISH = "Line {n}: the harbour master notes the tide and closes the northern gate at dusk. "
 _CHINESE = "第 {n} 行：港务长记录当天的潮位，并在黄昏之前关闭北侧的闸门。"
+_COLUMNS = (
+    "file", "MB", "chunks", "embedded", "stored after, s", "ended after, s", "reports of progress",
+    "longest time between two, s", "service grows by, MB", "worker at most, MB",
+)  # fmt: skip
 
 
 def main() -> None:
-    """Make each file, read it in a fresh process, and print a table."""
+    """Make each file, ingest it in a fresh process, and print a row."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.big_files", description=__doc__)
     parser.add_argument("--rows", type=int, default=400_000, help="rows of the csv file")
     parser.add_argument("--pages", type=int, default=2_000, help="pages of the PDF")
-    parser.add_argument("--megabytes", type=int, default=300, help="size of the text file")
+    parser.add_argument("--megabytes", type=int, default=1024, help="size of the text file")
+    parser.add_argument("--seconds", type=float, default=3600, help="when to stop with a file")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        sys.stdout.write("\t".join(measure(given.measure)))
+        sys.stdout.write(" | ".join(measure(given.measure, given.seconds)))
         return
-    table = Table("file", "MB", "blocks", "seconds", "service grows by, MB", "worker at most, MB")
+    say = Console(soft_wrap=True, markup=False, highlight=False).print
+    say(f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}")
     with tempfile.TemporaryDirectory() as folder:
         for path in _files(Path(folder), given):
             command = [sys.executable, "-m", "benchmarks.big_files", "--measure", str(path)]
-            found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            table.add_row(path.name, str(path.stat().st_size // _MB), *found.split("\t"))
+            command += ["--seconds", str(given.seconds)]
+            found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            say(f"| {path.name} | {path.stat().st_size // _MB} | {found} |")
             path.unlink()
-    Console(width=120).print(table)
 
 
-def measure(path: Path) -> list[str]:
-    """Read one file; returns blocks, seconds, growth of this process, and peak of the worker."""
-    with Sandbox(workers=1) as sandbox:
+@dataclass
+class _Course:
+    """How the ingestion of a file went: seconds since its beginning."""
+
+    chunks: int = 0
+    embedded: int = 0
+    stored: float = 0.0
+    ended: float = 0.0
+    reports: int = 0
+    gap: float = 0.0
+    reason: str = ""
+
+
+def measure(path: Path, seconds: float) -> list[str]:
+    """Ingest one file; returns the cells of its row after the first two."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        fake = EmbeddingModelSettings(name="fake", provider="fake", options={"dimension": 384})
+        settings = Settings(
+            data_dir=Path(folder), database_url=None, embedding_models=[fake], default_embed_model="fake"
+        )
+        runtime = Runtime.build(settings)
+        service = KBServiceFactory.get_default("big")
+        service.create_kb()
         small = path.with_suffix(".small")
-        small.write_text("<p>so that the worker runs")
-        sandbox.load(small, "a.html")
+        small.write_text("<p>so that the worker runs and everything is loaded")
+        _ingest(service, _put(service, small, "a.html"), seconds)
         before = psutil.Process().memory_info().rss
-        began = time.monotonic()
+        file = _put(service, path, path.name)
         with _Peaks() as peaks:
-            try:
-                blocks = str(len(sandbox.load(path, path.name).blocks))
-            except LoadError as error:
-                blocks = error.message
-        seconds = time.monotonic() - began
+            course = _ingest(service, file, seconds)
+        runtime.service.context.close()
     gc.collect()
-    return [blocks, f"{seconds:.1f}", str((peaks.own - before) // _MB), str(peaks.worker // _MB)]
+    figures = (course.embedded, f"{course.stored:.0f}", f"{course.ended:.0f}", course.reports, f"{course.gap:.1f}")
+    memory = ((peaks.own - before) // _MB, peaks.worker // _MB)
+    return [course.reason or str(course.chunks), *map(str, figures + memory)]
+
+
+def _put(service: KBService, path: Path, name: str) -> StoredFile:
+    context, kb = service.context, service.kb()
+    with path.open("rb") as stream:
+        stored = context.files.put(kb.id, stream)
+    with context.db.write() as sql:
+        return files.put(sql, kb.id, name, stored.storage, stored.sha256, stored.size)
+
+
+def _ingest(service: KBService, file: StoredFile, seconds: float) -> _Course:
+    course, began = _Course(), time.monotonic()
+    last = began
+    try:
+        for step in service.add_doc(file):
+            now = time.monotonic()
+            if step.total == course.chunks:  # embedding has begun: all chunks are there
+                course.stored = course.stored or last - began
+            course.gap, last = max(course.gap, now - last), now
+            course.chunks, course.embedded, course.reports = step.total, step.finished, course.reports + 1
+            if now - began > seconds:
+                break
+    except LoadError as error:
+        course.reason = error.message
+    course.ended = time.monotonic() - began
+    return course
 
 
 class _Peaks:
@@ -86,19 +147,20 @@ class _Peaks:
 
     def _watch(self) -> None:
         process = psutil.Process()
-        children = process.children()
-        while not self._done.wait(0.05):
+        while not self._done.wait(0.2):
             self.own = max(self.own, process.memory_info().rss)
-            self.worker = max([self.worker, *(child.memory_info().rss for child in children if child.is_running())])
+            with suppress(psutil.NoSuchProcess):
+                self.worker = max([self.worker, *(child.memory_info().rss for child in process.children())])
 
 
 def _files(folder: Path, given: argparse.Namespace) -> Iterator[Path]:
-    yield _csv(folder / "rows.csv", given.rows)
-    yield _pdf(folder / "pages.pdf", given.pages)
+    yield csv(folder / "rows.csv", given.rows)
+    yield pdf(folder / "pages.pdf", given.pages)
     yield _text(folder / "words.txt", given.megabytes * _MB)
 
 
-def _csv(path: Path, rows: int) -> Path:
+def csv(path: Path, rows: int) -> Path:
+    """A table of ships."""
     with path.open("w", encoding="utf-8") as out:
         out.write("编号,船名,吨位,备注,日期\n")
         out.writelines(f'{n},Tern {n},{n * 7 % 9973},"靠泊, {n} 号码头",2026-03-{n % 28 + 1:02}\n' for n in range(rows))
@@ -115,7 +177,7 @@ def _text(path: Path, size: int) -> Path:
     return path
 
 
-def _pdf(path: Path, pages: int) -> Path:
+def pdf(path: Path, pages: int) -> Path:
     """A PDF of text pages, written object by object."""
     offsets: list[int] = []
 

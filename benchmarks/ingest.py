@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from benchmarks.bench import KB, Bench, Row, percentile, spread
+from benchmarks.big_files import csv, pdf
 from benchmarks.process import Client, Server, Usage
 from benchmarks.serving import timed
 from configs.settings import EMBEDDED
@@ -152,6 +153,36 @@ def uploads(bench: Bench) -> list[Row]:
             f"{percentile(busy, 0.95) / percentile(quiet, 0.95):.1f} x",
             f"p50 / p95 quiet {spread(quiet)} ms, busy {spread(busy)} ms (max {max(busy) * 1e3:.0f}, {len(busy)} "
             f"searches); meanwhile {speed:.0f} chunks/s came in",
+        )
+    ]
+
+
+def parsing(bench: Bench) -> list[Row]:
+    """Searches while large files are read, split and stored; the embedding model costs next to nothing."""
+    queries = bench.corpus.queries(bench.size(200, 30))
+    folder = bench.fresh("parsing")
+    large = [pdf(folder / f"{n}.pdf", bench.size(2000, 20)) for n in range(2)]
+    large += [csv(folder / f"{n}.csv", bench.size(100_000, 1000)) for n in range(2)]
+    with Server(folder) as server:
+        server.start()
+        client = server.client()
+        client.create(KB)
+        client.upload(KB, {"a.txt": bench.corpus.mixed(bench.size(1_000_000, 20_000), 1)})
+        timed(client, KB, queries[:40])
+        quiet = timed(client, KB, queries)
+        client.create("large")
+        started = time.monotonic()
+        client.upload("large", {path.name: path for path in large}, wait=False)
+        busy = _while_working(client, queries, bench.size(240, 10))
+        seconds = time.monotonic() - started
+    return [
+        Row(
+            "p95 of a search while large files are read, split and stored",
+            "< 3 x the quiet p95",
+            f"{percentile(busy, 0.95) / percentile(quiet, 0.95):.1f} x",
+            f"two PDFs and two csv files, {sum(path.stat().st_size for path in large) / _MB:.0f} MB; p50 / p95 quiet "
+            f"{spread(quiet)} ms, busy {spread(busy)} ms (max {max(busy) * 1e3:.0f}, {len(busy)} "
+            f"searches in {seconds:.0f} s)",
         )
     ]
 

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -158,9 +158,12 @@ class Client:
         """Make a knowledge base."""
         self.post("/knowledge_base/create_knowledge_base", knowledge_base_name=name, embed_model=model)
 
-    def upload(self, name: str, files: dict[str, str], *, wait: bool = True) -> None:
-        """Upload files, and wait until they are searchable unless told not to."""
-        parts = [("files", (file, text.encode())) for file, text in files.items()]
+    def upload(self, name: str, files: Mapping[str, str | Path], *, wait: bool = True) -> None:
+        """Upload texts and files from the disk, and wait until they are searchable unless told not to."""
+        parts = [
+            ("files", (file, item.read_bytes() if isinstance(item, Path) else item.encode()))
+            for file, item in files.items()
+        ]
         form = {"knowledge_base_name": name, "wait": str(wait).lower()}
         answer = self.http.post("/knowledge_base/upload_docs", files=parts, data=form).raise_for_status().json()
         if answer["code"] != 200 or answer["data"]["failed_files"]:

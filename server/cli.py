@@ -23,6 +23,7 @@ from configs import Settings
 from server.cli_common import DataDir, opened_runtime, settings_of
 from server.cli_graph import graph_app
 from server.errors import ConfigurationError, ZhikuError
+from server.names import is_junk
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Zhiku 知库: files in, cited answers out.")
 kb_app = typer.Typer(no_args_is_help=True, help="Knowledge bases. 知识库管理。")
@@ -148,12 +149,8 @@ def _found(paths: Sequence[Path]) -> list[tuple[str, Path]]:
             continue
         inside = (item for item in sorted(path.rglob("*")) if item.is_file())
         named = ((item.relative_to(path), item) for item in inside)
-        found += [(name.as_posix(), item) for name, item in named if not _hidden(name)]
+        found += [(name.as_posix(), item) for name, item in named if not is_junk(name.as_posix())]
     return found
-
-
-def _hidden(name: Path) -> bool:
-    return any(part.startswith((".", "~$")) for part in name.parts) or name.name in ("Thumbs.db", "desktop.ini")
 
 
 def _ingest(runtime: Any, name: str, found: Sequence[tuple[str, Path]], *, override: bool) -> dict[str, str]:

@@ -14,6 +14,8 @@ _DRIVE = re.compile(r"^[A-Za-z]:")
 _MAX_KB_CHARACTERS = 100
 _MAX_FILE_BYTES = 1024
 _MAX_PART_BYTES = 255
+_SYSTEM = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
+_NO_DOCUMENT = (".", "~$")
 
 
 def _refuse(reason: str) -> InvalidName:
@@ -64,6 +66,13 @@ def file_label(name: str) -> str:
     if any(len(part) > _MAX_PART_BYTES for part in encoded) or len(label.encode()) > _MAX_FILE_BYTES:
         raise _refuse(f"文件名过长 / the file name is too long (a part has at most {_MAX_PART_BYTES} bytes)")
     return label
+
+
+def is_junk(path: str) -> bool:
+    """Whether what lies at this path in a folder or an archive is no document of anybody: hidden, the lock of an office
+    program, or written there by an operating system."""
+    parts = (part for part in path.replace("\\", "/").split("/") if part.strip("."))
+    return any(part.startswith(_NO_DOCUMENT) or part.casefold() in _SYSTEM for part in parts)
 
 
 def file_key(label: str) -> str:

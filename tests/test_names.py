@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from server.errors import InvalidName
-from server.names import file_key, file_label, kb_key, kb_label
+from server.names import file_key, file_label, is_junk, kb_key, kb_label
 from tests.conftest import Api
 
 BAD_KB = [
@@ -70,6 +70,19 @@ def test_a_knowledge_base_can_be_called(name: str) -> None:
 def test_a_file_cannot_be_called(name: str) -> None:
     with pytest.raises(InvalidName, match="Don't attack me"):
         file_label(name)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".DS_Store", "a/Thumbs.db", "sub/.git/config", "~$real.docx", ".~lock.a.odt#", "__MACOSX/a.md", r"a\.b\c.md"],
+)
+def test_what_is_no_document(path: str) -> None:
+    assert is_junk(path)
+
+
+@pytest.mark.parametrize("path", ["a.md", "./a.md", "../a.md", "a/.../b.md", "a.git/b", "x~$.docx", "thumbs.db.md"])
+def test_what_may_be_a_document(path: str) -> None:
+    assert not is_junk(path)
 
 
 @pytest.mark.parametrize("name", GOOD_FILE)

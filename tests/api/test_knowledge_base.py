@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 
@@ -269,3 +270,41 @@ def test_a_manifest_tells_what_to_upload_and_what_to_delete(api: Api) -> None:
     assert found["delete"] == ["mine/深.txt"]
     assert list(found["invalid"]) == ["../x"]
     assert api.post("/knowledge_base/diff_files", knowledge_base_name="ghost", files=[])["code"] == 404
+
+
+def test_what_lies_in_the_folder_of_files_is_not_taken_for_one(api: Api, tmp_path: Path) -> None:
+    api.create("kb")
+    api.upload("kb", {"real.md": "real body 12"})
+    (stored,) = (path for path in tmp_path.rglob("files/*/*") if path.is_file())
+    junk = {".DS_Store": b"\1body", "~$real.docx": bytes(162), ".secret.md": b"secret body", "Thumbs.db": b"body"}
+    for name, data in junk.items():
+        (stored.parent / name).write_bytes(data)
+    (stored.parent / "sub" / ".git").mkdir(parents=True)
+    (stored.parent / "sub" / ".git" / "config").write_bytes(b"body")
+    assert [(event["total"], event["doc"]) for event in api.recreate("kb")] == [(1, "real.md")]
+    assert api.files("kb") == ["real.md"]
+    assert api.texts("kb", "body") == ["real body 12"]
+
+
+NULS: dict[str, bytes] = {
+    "a.txt": b"Valve list\0 A7 is open.\0\nValve B2 is shut.\n",
+    "a.md": b"# Valve\0 list\n\nA7 is open.\n\nValve B2\0 is shut.\n",
+    "a.csv": b"valve,state of it\nA7\0,A7 is open\nB2,Valve B2 is shut\n",
+    "a.json": b'{"A7\\u0000": "A7 is\\u0000 open", "list": ["Valve B2\\u0000 is shut"]}',
+    "a.html": b"<title>Valve\0 list</title><p>A7 is open.</p><p>Valve B2 \0is shut.</p>",
+    "a.eml": b"Subject: Valve\0 list\nTo: a@b.c\n\nA7 is open.\0\nValve B2 is shut.\n",
+    "a.srt": b"1\n00:00:01,000 --> 00:00:02,000\nA7 is open\0\n\n2\n00:00:03,000 --> 00:00:04,000\nValve B2 is shut\n",
+    "a.org": b"* Valve\0 list\nA7 is open.\n\nValve B2\0 is shut.\n",
+    "a.rtf": rb"{\rtf1 A7 is\'00 open.\par Valve B2 is shut.\u0?}",
+}
+
+
+def test_no_nul_of_a_file_is_stored(api: Api) -> None:
+    api.create("kb")
+    assert api.upload("kb", NULS)["data"]["failed_files"] == {}
+    found = api.search("kb", "Valve list", score_threshold=4, top_k=100)
+    assert "\\u0000" not in json.dumps(found)
+    for name in NULS:
+        text = " ".join(hit["page_content"] for hit in found if hit["metadata"]["source"] == name)
+        assert "A7 is open" in text, name
+        assert "Valve B2" in text, name

@@ -81,6 +81,8 @@ def test_line_ends_and_dirt_are_normalised() -> None:
 def test_a_few_nuls_do_not_make_utf16_of_utf8() -> None:
     text = "before\0the\0valve 阀门"
     assert decode(text.encode()) == text.replace("\0", "")
+    assert decode(b"bo\0dy text") == "body text"
+    assert decode("text\n".encode("utf-16-le")) == "text\n"
 
 
 @pytest.mark.parametrize("size", [200, 5000, 50_000])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from pyzipper import WZ_AES, ZIP_DEFLATED, AESZipFile
 
 from server.domain import LoadedDocument
 from server.errors import DamagedFile, EmptyDocument, LoadError, UnsupportedFormat
@@ -246,7 +247,29 @@ def test_members_of_an_archive_open_with_its_password() -> None:
         with pytest.raises(DamagedFile, match=r"a\.txt.*wrong password") as found:
             load_document(locked, "a.zip", password=wrong)
         assert wrong not in found.value.message
-    with pytest.raises(DamagedFile, match="AES"):
+
+
+@pytest.mark.parametrize("bits", [128, 256])
+def test_archives_encrypted_with_aes_open_with_their_password(bits: int) -> None:
+    stream = io.BytesIO()
+    with AESZipFile(stream, "w", ZIP_DEFLATED, encryption=WZ_AES, encryption_kwargs={"nbits": bits}) as packed:
+        packed.setpassword("密码".encode())
+        packed.writestr("sub/许可.txt", "Permit 3307 " * 9)
+        packed.writestr("b.txt", "Berth 12")
+    locked = stream.getvalue()
+    document = load_document(locked, "a.zip", password="密码")
+    assert [block.text for block in document.blocks] == [
+        "sub/许可.txt",
+        "Permit 3307 " * 8 + "Permit 3307",
+        "b.txt",
+        "Berth 12",
+    ]
+    with pytest.raises(DamagedFile, match=r"许可\.txt.*passwords"):
+        load("a.zip", locked)
+    with pytest.raises(DamagedFile, match="wrong password") as found:
+        load_document(locked, "a.zip", password="hunter2")
+    assert "hunter2" not in found.value.message
+    with pytest.raises(DamagedFile, match="wrong password"):
         load_document(make_locked_zip("a.txt", b"x", "secret", method=99), "a.zip", password="secret")
 
 
@@ -307,6 +330,22 @@ def test_outlook_mails_in_each_other_end_somewhere() -> None:
 
 
 # --- archives
+
+
+def test_what_is_no_document_is_left_out_of_an_archive() -> None:
+    junk = (
+        ".DS_Store",
+        "~$real.txt",
+        ".secret.md",
+        "Thumbs.db",
+        "sub/.git/config.txt",
+        "a/__MACOSX/real.txt",
+        "a/~$b.md",
+    )
+    packed = make_zip({**dict.fromkeys(junk, "junk"), "./sub/real..md": "real body 12"})
+    document = load("a.zip", packed)
+    assert [block.text for block in document.blocks] == ["./sub/real..md", "real body 12"]
+    assert document.warnings == ()
 
 
 def test_members_stand_under_their_names() -> None:

@@ -85,7 +85,7 @@ def _wide_codec(data: bytes) -> str | None:
     quarter = len(sample) // 4
     nuls = sample.count(0)
     # A few NULs in what is UTF-8 are dirt; text in UTF-16 that is valid UTF-8 is half NULs.
-    if not nuls or quarter < 1 or (nuls < len(sample) // 6 and _strict(data, "utf-8") is not None):
+    if not nuls or quarter < 1 or (6 * nuls < len(sample) and _strict(data, "utf-8") is not None):
         return None
     shares = [sample[i::4].count(0) / max(1, quarter) for i in range(4)]
     if min(shares[2], shares[3]) > 0.9 and shares[0] < 0.1:

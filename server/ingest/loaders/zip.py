@@ -12,8 +12,8 @@ from server.errors import DamagedFile, EmptyDocument, LoadError
 from server.ingest.loaders.archive import UNREADABLE, is_encrypted, is_unsafe, member_name, open_zip, unreadable_member
 from server.ingest.loaders.base import Container, Loader, Read, damaged, finish, locked
 from server.ingest.loaders.members import member_blocks
+from server.names import is_junk
 
-_JUNK = ("__MACOSX/", ".DS_Store", "Thumbs.db", "desktop.ini")
 _AES = 99
 """The method under which encrypted members of WinZip and 7-Zip hide the one they are packed with."""
 
@@ -45,7 +45,7 @@ class ZipLoader(Container):
 def _blocks(archive: zipfile.ZipFile, password: str | None, read: Read, warnings: list[str]) -> Iterator[Block]:
     for member in archive.infolist():
         name = member_name(member)
-        if member.is_dir() or name.startswith(_JUNK[0]) or name.endswith(_JUNK[1:]):
+        if member.is_dir() or is_junk(name):
             continue
         try:
             yield from member_blocks(_bytes(archive, member, name, password), name, read, warnings)
@@ -67,11 +67,18 @@ def _bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, passwor
 
 
 def _decrypted(archive: zipfile.ZipFile, member: zipfile.ZipInfo, password: str | None) -> bytes:
-    if member.compress_type == _AES:
-        raise damaged("AES 加密的压缩包无法读取，请解压后上传", "encrypted with AES, not read: unpack it first")
     if password is None:
         raise locked(None)
     try:
+        if member.compress_type == _AES:
+            return _aes_decrypted(archive, member, password)
         return archive.read(member, password.encode())
     except UNREADABLE:  # one wrong password in 256 is only noticed by the checksum
         raise locked(password) from None
+
+
+def _aes_decrypted(archive: zipfile.ZipFile, member: zipfile.ZipInfo, password: str) -> bytes:
+    from pyzipper import AESZipFile  # here, because its ciphers take a third of a second to load
+
+    with AESZipFile(archive.fp) as twin:
+        return bytes(twin.read(member.filename, password.encode()))
