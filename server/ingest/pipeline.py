@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -154,19 +154,21 @@ class Pipeline:
         """Read and split the file, and write what comes out; a small file in one transaction."""
         reading, document_id, total, live = Reading(iter(())), 0, 0, False
         with closing(self._parts(work, reading)) as parts:
-            for gathered, last in _batches(parts):
-                chunks = [chunk for part in gathered for chunk in part.chunks]
+            for batch in _batches(parts):
+                yield Progress(0, batch.seen)
+                if not batch.full:
+                    continue
+                chunks = [chunk for part in batch.parts for chunk in part.chunks]
                 languages = [language(chunk.text) for chunk in chunks]
                 with self._db.write() as sql:
                     self._require_current(sql, work.file, work.generation)
                     document_id = document_id or self._begin(sql, work)
-                    for part in gathered:
+                    for part in batch.parts:
                         texts.add(sql, document_id, part.start, part.text)
                     chunk_rows.add(sql, work.file.kb_id, document_id, total, chunks, languages)
                     total += len(chunks)
-                    if last:
+                    if batch.last:
                         live = self._finish(sql, work, _Draft(document_id, live, total), reading)
-                yield Progress(0, total)
         return _Draft(document_id, live, total)
 
     def _begin(self, sql: Connection, work: _Work) -> int:
@@ -326,17 +328,28 @@ class Pipeline:
             self._set_state(sql, file, generation, "partial" if current else "failed", reason)
 
 
-def _batches(parts: Iterator[_Part]) -> Iterator[tuple[list[_Part], bool]]:
-    """Parts in batches of about `_BATCH` characters, each with whether it is the last; what is small is one batch."""
+class _Batch(NamedTuple):
+    """Parts that are written together once they are `full`; `seen` counts the chunks of the file up to here."""
+
+    parts: list[_Part]
+    seen: int
+    full: bool
+    last: bool = False
+
+
+def _batches(parts: Iterator[_Part]) -> Iterator[_Batch]:
+    """Parts in batches of about `_BATCH` characters, shown also while they grow; what is small is one batch."""
     gathered: list[_Part] = []
-    size = 0
+    size = seen = 0
     for part in parts:
         if size > _BATCH:
-            yield gathered, False
+            yield _Batch(gathered, seen, full=True)
             gathered, size = [], 0
         gathered.append(part)
         size += sum(len(chunk.text) for chunk in part.chunks)
-    yield gathered, True
+        seen += len(part.chunks)
+        yield _Batch(gathered, seen, full=False)
+    yield _Batch(gathered, seen, full=True, last=True)
 
 
 def embed_checked(model: EmbeddingModel, generation: Generation, texts: Sequence[str]) -> np.ndarray:
