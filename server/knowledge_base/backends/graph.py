@@ -15,7 +15,7 @@ from server.db import graphs, kbs
 from server.db import jobs as job_rows
 from server.db.graphs import BuildState
 from server.db.vectors import FloatArray
-from server.domain import Condition, GraphOptions, Hit
+from server.domain import Condition, Generation, GraphOptions, Hit
 from server.graph.graph import Graph
 from server.graph.index import GraphIndex
 from server.graph.search import GRAPH_MODES, GraphFound, GraphMode, GraphSearch, entities_named
@@ -93,16 +93,17 @@ class GraphKBService(KBService):
     ) -> tuple[GraphFound, list[Hit]]:
         """What a graph mode finds, and its best chunks; nothing when the question is about something else: no passage
         is near it, and it names no entity."""
-        allowed = self.allowed(where)
+        kb, allowed = self.kb(), self.allowed(where)
         text = super().search_docs(query, _TEXT_HITS, score_threshold, None, where)
         if not text:
-            with self.graph() as graph:
-                if not entities_named(graph, query, allowed):
+            with opened(self.context, kb) as index:
+                if not entities_named(index.graph, query, allowed):
                     return GraphFound([], [], []), []
             text = super().search_docs(query, _TEXT_HITS, NO_LIMIT, None, where)
-        with self.graph() as graph:
-            found = GraphSearch(graph, query, [(int(hit.id), hit.relevance or 0.0) for hit in text], allowed).run(mode)
-        return found, self._hits(query, found, text)
+        seeds = [(int(hit.id), hit.relevance or 0.0) for hit in text]
+        with opened(self.context, kb) as index:
+            found = GraphSearch(index.graph, query, seeds, allowed).run(mode)
+        return found, self._hits(kb.generation, query, found, text)
 
     def allowed(self, where: Condition | None) -> set[int] | None:
         """The chunks that meet a condition; None for all."""
@@ -112,15 +113,15 @@ class GraphKBService(KBService):
         with self.context.db.read() as sql:
             return set(chunk_rows.matching(sql, generation.id, where))
 
-    def _hits(self, query: str, found: GraphFound, text: Sequence[Hit]) -> list[Hit]:
+    def _hits(self, generation: Generation, query: str, found: GraphFound, text: Sequence[Hit]) -> list[Hit]:
         known = {hit.id: hit for hit in text}
         best = [chunk_id for chunk_id, _ in found.chunks[:_TEXT_HITS]]
-        generation = self.generation()
-        with self.context.db.read() as sql:
-            chunks = chunk_rows.by_ids(sql, generation.id, [one for one in best if str(one) not in known])
-        question = Question.of(query, self._query_vector(generation, query, required=False))
-        fresh = scored(question, list(chunks.values()), self.indexes.transform(generation))
-        known |= {hit.id: replace(hit, kb_name=self.kb_name) for hit in fresh}
+        if strange := [chunk_id for chunk_id in best if str(chunk_id) not in known]:
+            with self.context.db.read() as sql:
+                chunks = chunk_rows.by_ids(sql, generation.id, strange)
+            question = Question.of(query, self._query_vector(generation, query, required=False))
+            fresh = scored(question, list(chunks.values()), self.indexes.transform(generation))
+            known |= {hit.id: replace(hit, kb_name=self.kb_name) for hit in fresh}
         values = dict(found.chunks)
         ranked = [known[str(chunk_id)] for chunk_id in best if str(chunk_id) in known]
         return [
