@@ -220,6 +220,11 @@ class Matrix:
         out = np.bincount(self.sources, self.weights, self.size)
         return np.asarray(self.weights / np.maximum(out[self.sources], 1e-12), np.float64)
 
+    def walked(self, reset: Floats, damping: float = 0.5, rounds: int = 8) -> Floats:
+        """The `pagerank` that comes by the edges: less what a node has only because the walker begins there."""
+        begun = (1.0 - damping) * reset / max(float(reset.sum()), 1e-12)
+        return np.asarray(self.pagerank(reset, damping, rounds) - begun, np.float64)
+
     def pagerank(self, reset: Floats, damping: float = 0.5, rounds: int = 12) -> Floats:
         """Where a walker is who follows the edges, and with 1 - `damping` begins anew at `reset`.
 
