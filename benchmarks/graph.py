@@ -157,7 +157,7 @@ class Bench:
                 search.add_row(corpus.name, mode or "text", *searched(service, asked, mode))
             for name in list(texts)[:5]:
                 with self._cost() as cost:
-                    service.delete_docs([name])
+                    runtime.service.operations.delete(service, [name], delete_content=True)
                     settle(runtime, service)
                 (took,) = cost
                 delete.add_row(corpus.name, f"delete {name}", f"{took.wall:.2f}", f"{took.cpu:.2f}", str(took.calls))

@@ -82,6 +82,7 @@ class Graph:
         self.resolver = Resolver(self.edits)
         self._around: defaultdict[str, set[Pair]] = defaultdict(set)
         self._placed: dict[int, Placed] = {}
+        self._sorted: dict[str, list[Pair]] = {}
         self._matrix: Matrix | None = None
         self.put(BY_HAND, self.edits.extraction)
 
@@ -107,7 +108,7 @@ class Graph:
         for chunk_id in new | self.resolver.settle():
             self._take_away(chunk_id)
             self._place(chunk_id)
-        self._matrix = None
+        self._matrix, self._sorted = None, {}
 
     def _forget(self, chunk_id: int) -> None:
         found = self.extractions.pop(chunk_id, None)
@@ -195,8 +196,10 @@ class Graph:
 
     def around(self, key: str) -> list[Pair]:
         """The relations of an entity, the heaviest first."""
-        pairs = self._around.get(key, ())
-        return sorted(pairs, key=lambda pair: (-self.edges[pair].weight, pair))
+        if key not in self._sorted:
+            pairs = self._around.get(key, ())
+            self._sorted[key] = sorted(pairs, key=lambda pair: (-self.edges[pair].weight, pair))
+        return self._sorted[key]
 
     def shown(self, key: str) -> Mention:
         """An entity's name and type: those that people gave it, else those that are used most."""
@@ -311,6 +314,11 @@ class Matrix:
         """The probability of each edge, seen from its source."""
         out = np.bincount(self.sources, self.weights, self.size)
         return np.asarray(self.weights / np.maximum(out[self.sources], 1e-12), np.float64)
+
+    def walked(self, reset: Floats, damping: float = 0.5, rounds: int = 8) -> Floats:
+        """The `pagerank` that comes by the edges: less what a node has only because the walker begins there."""
+        begun = (1.0 - damping) * reset / max(float(reset.sum()), 1e-12)
+        return np.asarray(self.pagerank(reset, damping, rounds) - begun, np.float64)
 
     def pagerank(self, reset: Floats, damping: float = 0.5, rounds: int = 12) -> Floats:
         """Where a walker is who follows the edges, and with 1 - `damping` begins anew at `reset`.

@@ -1,8 +1,12 @@
 """Searches that follow the graph: from the question's entities and from passages like it to what they are tied to.
 
-Modes, by the names that LightRAG gave them: `local` (entities, what is around them, their chunks), `global` (relations,
-their ends, their chunks), `hybrid` (both), `mix` (both, and text search); and `ppr`, personalised PageRank over
-entities and chunks from both kinds of seed at once, after HippoRAG 2 (Gutiérrez et al. 2025).
+Modes, by the names that LightRAG gave them: `local` (entities, and the chunks that speak of them), `global` (relations,
+and the chunks that tell them), `hybrid` (both), `ppr`, personalised PageRank over entities and chunks from both kinds
+of seed at once, after HippoRAG 2 (Gutiérrez et al. 2025), and `mix` (all of them).
+
+All begin at the few passages that the text search likes best and at the entities that the question names, and give
+every chunk a value for how it is tied to these. A chunk's place is its relevance to the text search plus a share of
+that value: a passage two steps away moves up, and what the text search is sure of stays.
 """
 
 from __future__ import annotations
@@ -22,14 +26,18 @@ GraphMode = Literal["local", "global", "hybrid", "mix", "ppr"]
 GRAPH_MODES: tuple[GraphMode, ...] = get_args(GraphMode)
 
 _SEED_CHUNKS = 20
-"""Text hits whose entities count as the question's too."""
+"""Text hits whose entities are shown as the question's too."""
+_FIRST = 3
+"""Text hits that a second step begins at. A question of two steps has its first one there or nowhere; with 5 or 10 of
+them more is found that leads astray."""
 _NAMED = 3.0
 """How much more an entity counts that the question names than one that only stands in a passage like it."""
-_ENTITIES, _RELATIONS, _CHUNKS = 40, 60, 200
-_CHUNK_SHARE = 0.5
-"""Of the walker's new beginnings, those at passages; the others are at entities."""
-_RRF = 20
-"""Ranks are added as 1 / (this + rank) (Cormack et al. 2009)."""
+_ENTITIES, _RELATIONS, _REACHED = 40, 60, 200
+_NAMED_SHARE = 0.2
+"""Of the walker's new beginnings, those at entities that the question names; the others are at passages."""
+_WALKED, _SPOKEN, _TOLD = 0.5, 0.2, 0.2
+"""What the best chunk gets of a walk, of an entity that it speaks of and of a relation that it tells; 1 is what lies
+between the best and the last text hit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +72,24 @@ class GraphSearch:
         self._graph = graph
         self._allowed = allowed
         self._hits = [(chunk_id, value) for chunk_id, value in text_hits if allowed is None or chunk_id in allowed]
+        self._liked = _spread(self._hits)
         named = entities_named(graph, question, allowed)
         self._named = {key: _NAMED * self._rarity(len(self._chunks_of(key))) for key in named}
         self._seeds = self._entity_seeds()
 
     def run(self, mode: GraphMode) -> GraphFound:
         """The answer of one mode."""
-        if mode == "ppr":
-            return self._ppr()
-        entities = self._around_entities()
-        relations = self._relations_near(entities) if mode != "local" else self._relations_of(entities)
-        lists = []
+        walk = self._walk() if mode in ("ppr", "mix") else None
+        entities = self._around_entities() if walk is None else self._entities_by(walk)
+        relations = self._relations_of(entities) if mode in ("local", "ppr") else self._relations_near(entities)
+        tied: defaultdict[int, float] = defaultdict(float)
+        if walk is not None:
+            _add(tied, self._chunks_by(walk), _WALKED)
         if mode != "global":
-            lists.append(self._chunks_of_entities(entities))
-        if mode != "local":
-            lists.append(self._chunks_of_relations(relations))
-        if mode == "mix":
-            lists.append([chunk_id for chunk_id, _ in self._hits])
-        return GraphFound(_best(entities, _ENTITIES), _best(relations, _RELATIONS), _fused(lists))
+            _add(tied, self._speaking_of(self._beginnings()), _SPOKEN)
+        if mode not in ("local", "ppr"):
+            _add(tied, self._telling(relations), _TOLD)
+        return GraphFound(_best(entities, _ENTITIES), _best(relations, _RELATIONS), self._ranked(tied))
 
     # seeds
 
@@ -102,7 +110,7 @@ class GraphSearch:
     def _may(self, chunk_id: int) -> bool:
         return chunk_id != BY_HAND and (self._allowed is None or chunk_id in self._allowed)
 
-    # local and global
+    # entities and relations
 
     def _around_entities(self) -> dict[str, float]:
         """The seeds and their neighbours, which get a share by the weight of what ties them."""
@@ -141,77 +149,84 @@ class GraphSearch:
                 found[pair] += value / (2 + place)
         return dict(found)
 
-    def _chunks_of_entities(self, entities: Mapping[str, float]) -> list[int]:
-        values: defaultdict[int, float] = defaultdict(float)
-        for key, value in _best(entities, _ENTITIES):
-            chunks = self._chunks_of(key)
-            for chunk_id in chunks:
-                values[chunk_id] += value / (1 + log(len(chunks)))
-        return self._by_value(values)
+    # chunks
 
-    def _chunks_of_relations(self, relations: Mapping[Pair, float]) -> list[int]:
-        values: defaultdict[int, float] = defaultdict(float)
+    def _first_hits(self) -> dict[int, float]:
+        """The best text hits, by how far they stand above the last one."""
+        return {chunk_id: value for chunk_id, value in list(self._liked.items())[:_FIRST] if value > 0}
+
+    def _beginnings(self) -> dict[str, float]:
+        """Entities that the question names or the first hits speak of; the rare ones count, as they tie for certain."""
+        found: defaultdict[str, float] = defaultdict(float)
+        for chunk_id, value in self._first_hits().items():
+            for key in self._graph.entities_in(chunk_id):
+                found[key] += value**2
+        for key in self._named:
+            found[key] += 0.5
+        return {key: min(1.0, value) * self._specificity(key) for key, value in found.items()}
+
+    def _specificity(self, key: str) -> float:
+        """From 0, an entity of all chunks, to 1, that of a single one."""
+        chunks, total = len(self._chunks_of(key)), len(self._graph.extractions)
+        return (1.0 - log(max(1, chunks)) / log(max(2, total))) ** 2
+
+    def _speaking_of(self, entities: Mapping[str, float]) -> dict[int, float]:
+        """Chunks by the best entity that they speak of: one certain tie is more than many loose ones."""
+        values: dict[int, float] = {}
+        for key, value in entities.items():
+            for chunk_id in self._chunks_of(key):
+                values[chunk_id] = max(value, values.get(chunk_id, 0.0))
+        return values
+
+    def _telling(self, relations: Mapping[Pair, float]) -> dict[int, float]:
+        """Chunks by the best relation that they tell."""
+        values: dict[int, float] = {}
         for pair, value in _best(relations, _RELATIONS):
             for chunk_id in self._graph.edges[pair].chunks:
                 if self._may(chunk_id):
-                    values[chunk_id] += value
-        return self._by_value(values)
+                    values[chunk_id] = max(value, values.get(chunk_id, 0.0))
+        return values
 
-    def _by_value(self, values: Mapping[int, float]) -> list[int]:
-        """Chunk ids by their value from the graph, to which the text search has its say."""
-        most = max(values.values(), default=0.0) or 1.0
-        best = max((value for _, value in self._hits), default=0.0) or 1.0
-        liked = {chunk_id: value / best for chunk_id, value in self._hits}
-        return sorted(values, key=lambda chunk_id: (-(values[chunk_id] / most + liked.get(chunk_id, 0.0)), chunk_id))
+    def _ranked(self, tied: Mapping[int, float]) -> list[tuple[int, float]]:
+        """Text hits and tied chunks by both values, the best first."""
+        values = {
+            chunk_id: self._liked.get(chunk_id, 0.0) + tied.get(chunk_id, 0.0) for chunk_id in {**self._liked, **tied}
+        }
+        return sorted(values.items(), key=lambda item: (-item[1], item[0]))
 
-    # ppr
+    # walks
 
-    def _ppr(self) -> GraphFound:
+    def _walk(self) -> Floats:
+        """Where a walker from the first hits and the named entities is, without where it began."""
         matrix = self._graph.matrix
         reset = np.zeros(matrix.size)
-        self._begin_at_chunks(reset)
-        self._begin_at_entities(reset)
-        rank = matrix.pagerank(reset)
-        entities = self._entities_by(rank)
-        places = [matrix.place[chunk_id] for chunk_id in matrix.chunk_ids if self._may(chunk_id)]
-        reached = sorted(places, key=lambda at: (-rank[at], at))[:_CHUNKS]
-        walked = [matrix.chunk_ids[at - len(matrix.keys)] for at in reached if rank[at] > 0]
-        unread = [chunk_id for chunk_id, _ in self._hits if chunk_id not in matrix.place]
-        chunks = (
-            _fused([walked, [chunk_id for chunk_id, _ in self._hits]])
-            if unread
-            else [(chunk_id, float(rank[matrix.place[chunk_id]])) for chunk_id in walked]
-        )
-        return GraphFound(_best(entities, _ENTITIES), _best(self._relations_of(entities), _RELATIONS), chunks)
+        self._begin_at(reset, {matrix.number[key]: value for key, value in self._named.items()}, _NAMED_SHARE)
+        hits = {matrix.place[at]: value for at, value in self._first_hits().items() if at in matrix.place}
+        self._begin_at(reset, hits, 1.0 - _NAMED_SHARE)
+        return matrix.walked(reset)
 
-    def _entities_by(self, rank: Floats) -> dict[str, float]:
+    def _begin_at(self, reset: Floats, places: Mapping[int, float], share: float) -> None:
+        total = sum(places.values())
+        for at, value in places.items():
+            reset[at] += share * value / total
+
+    def _chunks_by(self, walk: Floats) -> dict[int, float]:
+        matrix = self._graph.matrix
+        reached = walk[len(matrix.keys) :]
+        best = np.argsort(-reached, kind="stable")[:_REACHED] if self._allowed is None else np.arange(len(reached))
+        found = ((matrix.chunk_ids[at], float(reached[at])) for at in best)
+        return {chunk_id: value for chunk_id, value in found if value > 0 and self._may(chunk_id)}
+
+    def _entities_by(self, walk: Floats) -> dict[str, float]:
         """The entities where the walker is most, of those that chunks speak of that may be used."""
         keys = self._graph.matrix.keys
         found: dict[str, float] = {}
-        for at in np.argsort(-rank[: len(keys)], kind="stable"):
-            if len(found) == _ENTITIES or rank[at] <= 0:
+        for at in np.argsort(-walk[: len(keys)], kind="stable"):
+            if len(found) == _ENTITIES or walk[at] <= 0:
                 break
             if self._chunks_of(keys[at]):
-                found[keys[at]] = float(rank[at])
+                found[keys[at]] = float(walk[at])
         return found
-
-    def _begin_at_chunks(self, reset: Floats) -> None:
-        place = self._graph.matrix.place
-        best = self._hits[0][1] if self._hits else 0.0
-        low = min((value for _, value in self._hits), default=0.0)
-        for rank, (chunk_id, value) in enumerate(self._hits):
-            if chunk_id in place:
-                share = (value - low) / (best - low) if best > low else 1.0
-                reset[place[chunk_id]] += share / (1 + rank / 2)
-        total = reset.sum()
-        if total > 0:
-            reset *= _CHUNK_SHARE / total
-
-    def _begin_at_entities(self, reset: Floats) -> None:
-        seeds = _best(self._seeds, 12)
-        total = sum(value for _, value in seeds)
-        for key, value in seeds:
-            reset[self._graph.matrix.number[key]] += (1.0 - _CHUNK_SHARE) * value / total
 
 
 _Key = TypeVar("_Key", str, Pair)
@@ -221,9 +236,14 @@ def _best(values: Mapping[_Key, float], count: int) -> list[tuple[_Key, float]]:
     return sorted(values.items(), key=lambda item: (-item[1], item[0]))[:count]
 
 
-def _fused(lists: Sequence[Sequence[int]]) -> list[tuple[int, float]]:
-    values: defaultdict[int, float] = defaultdict(float)
-    for ranked in lists:
-        for rank, chunk_id in enumerate(ranked):
-            values[chunk_id] += 1.0 / (_RRF + rank)
-    return sorted(values.items(), key=lambda item: (-item[1], item[0]))
+def _add(total: defaultdict[int, float], values: Mapping[int, float], share: float) -> None:
+    """Add values, of which the largest counts as much as `share`."""
+    most = max(values.values(), default=0.0) or 1.0
+    for chunk_id, value in values.items():
+        total[chunk_id] += share * value / most
+
+
+def _spread(hits: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """Relevance from 1, the best hit's, to 0, the last one's, whatever the text search counts in."""
+    best, last = (hits[0][1], hits[-1][1]) if hits else (0.0, 0.0)
+    return {chunk_id: (value - last) / (best - last) if best > last else 1.0 for chunk_id, value in hits}
