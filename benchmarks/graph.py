@@ -106,6 +106,7 @@ class Bench:
                 )
             )
             runtime.service.runner.start()
+            settle(runtime, add(runtime, {"a.txt": b"Ada met Bo."}, name="warm"))  # imports, connections
             try:
                 yield runtime
             finally:
@@ -152,6 +153,7 @@ class Bench:
                 corpus.name, f"{size / 1e6:.2f}", str(chunks), str(took.calls), f"{took.cpu:.1f}", f"{took.wall:.1f}",
                 f"{took.written / 1e6:.1f}", f"{took.prompt / size:.2f}", str(entities),
             )  # fmt: skip
+            Console(width=150).print(index)
             asked = json.loads(questions.read_text(encoding="utf-8"))
             for mode in (None, *GRAPH_MODES):
                 search.add_row(corpus.name, mode or "text", *searched(service, asked, mode))
@@ -180,9 +182,9 @@ class Bench:
             table.add_row(str(at_once), str(took.calls), f"{took.wall:.1f}", f"{ideal:.1f}", f"{took.wall / ideal:.2f}")
 
 
-def add(runtime: Runtime, texts: dict[str, bytes], extractor: str | None = None) -> GraphKBService:
+def add(runtime: Runtime, texts: dict[str, bytes], extractor: str | None = None, name: str = "bench") -> GraphKBService:
     """A knowledge base with a graph of these files, as far as text search goes."""
-    service = KBServiceFactory.get_service("bench", "graph")
+    service = KBServiceFactory.get_service(name, "graph")
     assert isinstance(service, GraphKBService)
     service.create_kb()
     if extractor:
@@ -202,7 +204,7 @@ def settle(runtime: Runtime, service: GraphKBService) -> None:
         with runtime.service.context.db.read() as sql:
             if not job_rows.active(sql, kb.id, GRAPH):
                 return
-        time.sleep(0.01)
+        time.sleep(0.1)
 
 
 def searched(service: GraphKBService, asked: list[dict[str, str]], mode: str | None) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from server.graph.graph import Graph, Pair
 
-LONG = 1500
+LONG = 4000
 """Characters that are shown at most; where more is said a language model makes one text of it, if there is one."""
 
 Summaries = Mapping[str, tuple[bytes, str]]

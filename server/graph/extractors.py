@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 
 from configs import Settings
 from server.domain import GraphOptions
+from server.errors import ZhikuError
 from server.graph.extractor import NLP, Extractor, NLPExtractor
 from server.graph.llm import LLMExtractor
 from server.models.background import Background
 from server.models.chat import ChatModel, Message
 from server.models.chat_models import ChatModels
 from server.prompts import Prompts
+from server.retrieval.analysis import language
+
+log = logging.getLogger(__name__)
 
 SUMMARY = "graph_summary"
+Wanted = tuple[str, str, Sequence[str]]
+"""An entity's key, its name, and what is said of it."""
 _WORDS = {"en": 150, "zh": 300}
 
 
@@ -85,18 +94,29 @@ class Extractors:
         cost = (tokens_in * settings.price_in + tokens_out * settings.price_out) / 1e6 if priced else None
         return Estimate(chunks, characters, chunks * rounds, tokens_in, tokens_out, cost)
 
-    def summary(self, options: GraphOptions, name: str, descriptions: Sequence[str], lang: str) -> tuple[str, int]:
-        """(one text in place of many, tokens that it took).
+    def summaries(self, options: GraphOptions, wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, str, int]]:
+        """(what was wanted, one text in place of many, tokens that it took), as they come. Where the model fails there
+        is none; some of the descriptions are shown then, and the next build asks again."""
+        slots = asyncio.Semaphore(self._settings.graph_concurrency)
+        asked = {self._background.submit(self._summary(options, one, slots)): one for one in wanted}
+        for answer in as_completed(asked):
+            try:
+                text, tokens = answer.result()
+            except ZhikuError as error:
+                log.warning("no summary of an entity: %s", error.message)
+            else:
+                yield asked[answer], text, tokens
 
-        Raises:
-            LLMError: the model failed.
-        """
+    async def _summary(self, options: GraphOptions, wanted: Wanted, slots: asyncio.Semaphore) -> tuple[str, int]:
         model: ChatModel = self._models.get(options.extractor)
+        _, name, descriptions = wanted
+        lang = "zh" if language("".join(descriptions)[:2000]) == "zh" else "en"
         listed = "\n".join(f"- {text}" for text in descriptions)
         prompt = self._prompts.render(
             SUMMARY, "default", lang, entity=name, words=str(_WORDS[lang]), descriptions=listed
         )
-        reply = self._background.submit(model.reply([Message("user", prompt)])).result()
+        async with slots:
+            reply = await model.reply([Message("user", prompt)])
         return reply.text.strip(), sum(reply.usage)
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -33,8 +34,10 @@ TYPES = {
 }
 """What entities may be where a knowledge base has no types of its own."""
 EXTRACTION, GLEANING = "graph_extraction", "graph_gleaning"
-_AHEAD = 2
+_AHEAD = 4
 """Chunks under way for each call that may run: none waits for the database."""
+_TOGETHER = 0.1
+"""Seconds in which answers are stored together."""
 _SIGN_OF_LIFE = 0.5
 _HOPELESS = 8
 """So many refusals one after the other mean that the server is at fault, not the chunks."""
@@ -54,21 +57,20 @@ class LLMExtractor(Extractor):
         self._background = background
         self._concurrency = concurrency
         self._slots = asyncio.Semaphore(concurrency)
+        self._told = {lang: self.instructions(lang) for lang in TYPES}
+        self._asked_again = {lang: prompts.text(GLEANING, "default", lang) for lang in TYPES}
         self.recipe = self._named()
 
     def _named(self) -> str:
         """Model and prompts make the recipe."""
-        texts = [self.instructions(lang) for lang in TYPES] + [self._again(lang) for lang in TYPES]
-        digest = hashlib.sha256(orjson.dumps([self._model.settings.model or self._model.name, *texts]))
+        prompts = [self._told, self._asked_again]
+        digest = hashlib.sha256(orjson.dumps([self._model.settings.model or self._model.name, *prompts]))
         return f"llm-{digest.hexdigest()[:40]}"
 
     def instructions(self, lang: str) -> str:
         """What a model is told before a text of a language."""
         types = self._options.entity_types or TYPES[lang]
         return self._prompts.render(EXTRACTION, "default", lang, types=", ".join(types))
-
-    def _again(self, lang: str) -> str:
-        return self._prompts.text(GLEANING, "default", lang)
 
     def read(self, chunks: Iterator[Unread]) -> Iterator[list[Extracted]]:
         """Each answer as it arrives; new chunks are begun before the last ones are stored."""
@@ -110,9 +112,9 @@ class LLMExtractor(Extractor):
         """One more answer, added to what the chunk has given until now."""
         before = now.found or Extraction()
         lang = "zh" if chunk.lang == "zh" else "en"
-        messages = [Message("system", self.instructions(lang)), Message("user", f"<text>\n{chunk.text}\n</text>")]
+        messages = [Message("system", self._told[lang]), Message("user", f"<text>\n{chunk.text}\n</text>")]
         if now.rounds:
-            messages += [Message("assistant", _as_reply(before)), Message("user", self._again(lang))]
+            messages += [Message("assistant", _as_reply(before)), Message("user", self._asked_again[lang])]
         async with self._slots:
             reply = await self._model.reply(messages, min(1.0, _WARMER * chunk.attempts), SCHEMA)
         tokens = sum(reply.usage)
@@ -183,12 +185,14 @@ def _failed(chunk: Unread, now: Extracted, reason: str) -> Extracted:
 
 
 def _drained(arrived: SimpleQueue[Arrived]) -> list[Arrived]:
-    """What has arrived; nothing after a while without."""
+    """What has arrived, and what comes with it: one transaction for each answer would cost more than the answer.
+    Nothing after a while without."""
     items: list[Arrived] = []
     with suppress(Empty):
         items.append(arrived.get(timeout=_SIGN_OF_LIFE))
+        until = time.monotonic() + _TOGETHER
         while True:
-            items.append(arrived.get_nowait())
+            items.append(arrived.get(timeout=max(0.0, until - time.monotonic())))
     return items
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from server.db import graphs, kbs
 from server.db import jobs as job_rows
 from server.db.graphs import BuildState, Unread
 from server.domain import Edits, GraphOptions, Job, KnowledgeBase, Progress
-from server.errors import BudgetSpent, NotFound, ZhikuError
+from server.errors import BudgetSpent, NotFound
 from server.graph.describe import digest_of, with_much_to_say
 from server.graph.extractor import NLP
 from server.graph.extractors import Extractors
@@ -21,7 +21,6 @@ from server.graph.identity import entity_key
 from server.graph.index import GraphIndex
 from server.graph.resolver import SENSE
 from server.knowledge_base.context import KBContext
-from server.retrieval.analysis import language
 
 log = logging.getLogger(__name__)
 
@@ -126,17 +125,15 @@ class GraphHandler:
         if options.extractor == NLP:
             return
         with opened(self._context, kb) as index:
-            wanted = [(key, index.graph.shown(key).name, texts) for key, texts in with_much_to_say(index.graph)
-                      if index.summaries.get(key, (b"", ""))[0] != digest_of(texts)]  # fmt: skip
-        for key, name, texts in wanted:
-            yield Progress(state.done, state.total)
-            try:
-                text, tokens = self._extractors.summary(options, name, texts, _language(texts))
-            except ZhikuError as error:
-                log.warning("no summary of an entity: %s", error.message)
-                continue  # the next build tries again; until then some of the descriptions are shown
+            wanted = [
+                (key, index.graph.shown(key).name, texts)
+                for key, texts in with_much_to_say(index.graph)
+                if index.summaries.get(key, (b"", ""))[0] != digest_of(texts)
+            ]
+        for (key, _, texts), text, tokens in self._extractors.summaries(options, wanted):
             with self._context.db.write() as sql:
                 graphs.set_summary(sql, kb.generation.id, key, digest_of(texts), text, tokens)
+            yield Progress(state.done, state.total)
         forget_summaries(self._context, kb)
 
 
@@ -149,10 +146,6 @@ def opened(context: KBContext, kb: KnowledgeBase) -> Iterator[GraphIndex]:
             changed = kbs.changes_since(sql, now, index.version) if index.version else None
             index.advance(sql, replace(now, generation=kb.generation), changed)
         yield index
-
-
-def _language(texts: Sequence[str]) -> str:
-    return "zh" if language("".join(texts)[:2000]) == "zh" else "en"
 
 
 def _knowledge_base(sql: Connection, job: Job) -> KnowledgeBase:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import orjson
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
@@ -45,6 +47,7 @@ class Completions:
 
     def __init__(self, settings: ChatModelSettings) -> None:
         self._settings = settings
+        self._url = f"{(settings.base_url or OPENAI_URL).rstrip('/')}/chat/completions"
         self._session: ClientSession | None = None
         self._formats = ["json_schema", "json_object", ""]
         """Ways to ask for JSON, the strictest first; those that the server refuses go."""
@@ -58,7 +61,7 @@ class Completions:
                 connector=TCPConnector(limit=0),
                 timeout=ClientTimeout(total=None, sock_connect=10.0, sock_read=self._settings.timeout),
                 headers={"authorization": f"Bearer {key.get_secret_value()}"} if key else {},
-                trust_env=True,
+                proxy=_proxy_of(self._url),
             )
         return self._session
 
@@ -121,9 +124,8 @@ class Completions:
     async def _post(self, body: bytes) -> dict[str, Any]:
         import aiohttp
 
-        url = f"{(self._settings.base_url or OPENAI_URL).rstrip('/')}/chat/completions"
         try:
-            sent = self._connect().post(url, data=body, headers={"content-type": "application/json"})
+            sent = self._connect().post(self._url, data=body, headers={"content-type": "application/json"})
             async with sent as response:
                 if response.status != 200:
                     kind = Transient if response.status in _TRANSIENT else Refused
@@ -158,6 +160,12 @@ class Completions:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+
+
+def _proxy_of(url: str) -> str | None:
+    """The proxy that the environment names for an address; asked once, as the session would ask for each request."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 def _format(kind: str, schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -241,7 +241,7 @@ def test_many_descriptions_become_one_text_that_goes_with_its_sources(api: Api, 
             return Reply(["A summary: " + ("with " + secret if secret in body["messages"][0]["content"] else "plain")])
         number = text_of(body).split("Number ")[1][0]
         extra = secret if number == "0" else ""
-        return said([entity("Analytical Engine", "product", f"description {number} {extra} " + "of it " * 150)])
+        return said([entity("Analytical Engine", "product", f"description {number} {extra} " + "of it " * 400)])
 
     llm.answer = wordy
     api.upload("g", {f"f{n}.txt": f"The Analytical Engine. Number {n}." for n in range(4)})
