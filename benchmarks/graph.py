@@ -96,7 +96,7 @@ class Bench:
                 Settings(
                     data_dir=Path(folder),
                     database_url=None,
-                    llm_models=[ChatModelSettings(name="llm", base_url=self._url)],
+                    llm_models=[ChatModelSettings(name="llm", base_url=self._url, concurrency=at_once)],
                     embedding_models=[EmbeddingModelSettings(name="vectors", base_url=self._url, batch_size=64)],
                     default_embed_model="vectors",
                     graph_extractor="llm",
@@ -169,13 +169,12 @@ class Bench:
         texts = {path.name: path.read_bytes() for path in sorted(corpus.iterdir())}
         self._post("/config", latency_ms=0)
         with self._service(at_once) as runtime:
-            runtime.service.extractors.close()
             service = add(runtime, texts, extractor="nlp")
             settle(runtime, service)
             self._post("/config", latency_ms=SLOW)
             options = service.options().changed(extractor="llm")
             with self._cost() as cost:
-                service.set_options(options, runtime.service.extractors.of(options).recipe)
+                service.set_options({"extractor": "llm"}, runtime.service.extractors.of(options).recipe)
                 settle(runtime, service)
             (took,) = cost
             ideal = took.calls * SLOW / 1000 / at_once
@@ -188,7 +187,7 @@ def add(runtime: Runtime, texts: dict[str, bytes], extractor: str | None = None,
     assert isinstance(service, GraphKBService)
     service.create_kb()
     if extractor:
-        service.set_options(service.options().changed(extractor=extractor))
+        service.set_options({"extractor": extractor})
     uploads = [Upload(name, BytesIO(text)) for name, text in texts.items()]
     outcome = runtime.service.operations.upload(service, uploads, service.split_options())
     for _ in runtime.service.runner.wait_blocking(outcome.jobs):

@@ -57,7 +57,8 @@ def build(
                 f"{estimate.calls} calls, {estimate.tokens_in + estimate.tokens_out} tokens{cost}; go on?",
                 abort=True,
             )
-        service.set_options(options, extractors.of(options).recipe if again else None)
+        given = {} if extractor is None else {"extractor": extractor}
+        service.set_options(given, extractors.of(options).recipe if again else None)
         runtime.service.runner.start()
         try:
             _watch(service)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -114,8 +114,7 @@ async def build_graph(body: BuildGraph, service: ServiceDep) -> BaseResponse:
 
     def build() -> None:
         kb = _opened(name)
-        options = kb.options()
-        kb.set_options(options, service.extractors.of(options).recipe if body.again else None)
+        kb.set_options({}, service.extractors.of(kb.options()).recipe if body.again else None)
 
     await service.gates.run(name, build)
     service.runner.notify()
@@ -129,13 +128,16 @@ async def graph_settings(body: GraphSettings, service: ServiceDep) -> BaseRespon
 
     def change() -> dict[str, Any]:
         kb = _opened(name)
-        types = None if body.entity_types is None else tuple(clean_text(one) for one in body.entity_types)
-        options = kb.options().changed(extractor=body.extractor, entity_types=types, gleanings=body.gleanings)
+        values = {
+            "extractor": body.extractor,
+            "entity_types": body.entity_types and [clean_text(one) for one in body.entity_types],
+            "gleanings": body.gleanings,
+        }
+        given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
         if body.token_budget is not None:
-            options = replace(options, budget=body.token_budget or None)
-        service.extractors.check(options)
-        kb.set_options(options)
-        return options.as_dict()
+            given["budget"] = body.token_budget or None
+        service.extractors.check(kb.options().changed(**given))
+        return kb.set_options(given).as_dict()
 
     data = await service.gates.run(name, change)
     service.runner.notify()

@@ -13,6 +13,7 @@ from server.domain import GraphOptions
 from server.errors import ZhikuError
 from server.graph.extractor import NLP, Extractor, NLPExtractor
 from server.graph.llm import LLMExtractor
+from server.graph.replies import cleaned
 from server.models.background import Background
 from server.models.chat import ChatModel, Message
 from server.models.chat_models import ChatModels
@@ -117,7 +118,7 @@ class Extractors:
         )
         async with slots:
             reply = await model.reply([Message("user", prompt)])
-        return reply.text.strip(), sum(reply.usage)
+        return cleaned(reply.text), sum(reply.usage)
 
     def close(self) -> None:
         """Close the models' connections."""

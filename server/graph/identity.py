@@ -11,6 +11,8 @@ from dataclasses import replace
 from server.domain import Extraction, Mention, Relation
 
 LONGEST_NAME = 120
+_LONGEST_KEY = 140
+"""NFKC makes some characters longer; a column of the database holds a key and the kind of its entity."""
 _NOT_KEY = re.compile(r"[\W_]+")
 _POSSESSIVE = re.compile(r"['’]s?\b")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
@@ -31,7 +33,7 @@ def entity_key(name: str) -> str:
     plain = unicodedata.normalize("NFKC", name).strip()
     plain = _ARTICLE.sub("", plain)
     shorter = _FORM.sub("", plain)
-    return _letters(shorter) or _letters(plain)
+    return (_letters(shorter) or _letters(plain))[:_LONGEST_KEY]
 
 
 def _letters(text: str) -> str:

@@ -102,7 +102,7 @@ def _mention(item: Mapping[str, Any], known: Mapping[str, str]) -> Mention:
         _text(item, "name", "entity_name", "entity"),
         known.get(kind.casefold(), kind.casefold()),
         _text(item, "description"),
-        tuple(name.strip() for name in aliases if isinstance(name, str)) if isinstance(aliases, list) else (),
+        tuple(cleaned(name) for name in aliases if isinstance(name, str)) if isinstance(aliases, list) else (),
     )
 
 
@@ -120,4 +120,9 @@ def _relation(item: Mapping[str, Any]) -> Relation:
 
 def _text(item: Mapping[str, Any], *names: str) -> str:
     value = next((item[name] for name in names if isinstance(item.get(name), str)), "")
-    return " ".join(value.split())[: _LONGEST.get(names[0], 1000)]
+    return cleaned(value)[: _LONGEST.get(names[0], 1000)]
+
+
+def cleaned(text: str) -> str:
+    """Without half characters and NUL, which JSON can hold and databases cannot; one space between words."""
+    return " ".join(text.replace("\x00", " ").encode("utf-8", "replace").decode().split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from xml.sax.saxutils import escape, quoteattr
@@ -89,5 +90,9 @@ def as_graphml(graph: Graph) -> Iterator[bytes]:
     yield b"</graph>\n</graphml>\n"
 
 
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
 def _data(values: Mapping[str, str]) -> str:
-    return "".join(f'<data key="{key}">{escape(value)}</data>' for key, value in values.items() if value)
+    cleaned = ((key, _NOT_XML.sub(" ", value)) for key, value in values.items() if value)
+    return "".join(f'<data key="{key}">{escape(value)}</data>' for key, value in cleaned)

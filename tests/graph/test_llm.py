@@ -311,6 +311,13 @@ def test_half_an_answer_is_none(reply: str) -> None:
         extraction_of(reply, ())
 
 
+def test_half_characters_and_nuls_do_no_harm() -> None:
+    (found,) = extraction_of(
+        '{"entities": [{"name": "Quay\\ud800", "description": "a\\u0000b", "aliases": ["\\udfff"]}]}', ()
+    ).mentions
+    assert (found.name, found.description, found.aliases) == ("Quay?", "a b", ("?",))
+
+
 def test_fields_keep_their_places() -> None:
     reply = json.dumps({"entities": [entity("Lock Gate (Upper Pound)", "Place", "has (x) in it")],
                         "relations": [{"source": "a", "target": "b", "strength": 99}]})  # fmt: skip

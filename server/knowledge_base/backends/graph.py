@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -149,16 +149,20 @@ class GraphKBService(KBService):
         """How its chunks are read."""
         return graph_options(self.context, self.kb())
 
-    def set_options(self, options: GraphOptions, recipe: str | None = None) -> None:
-        """Read chunks that come from now on in another way; with a `recipe` also those that were read in any other."""
+    def set_options(self, given: Mapping[str, Any], recipe: str | None = None) -> GraphOptions:
+        """Read chunks that come from now on in another way, in which what is not given stays; with a `recipe` also
+        those that were read in any other. What was left to do goes on."""
         kb = self.kb()
+        options = dict(kb.graph_options) | dict(given)
         with self.context.db.write() as sql:
             if recipe is not None:
                 graphs.forget(sql, kb.generation.id, recipe)
-                options = replace(options, readings=options.readings + 1)
-            kbs.set_graph_options(sql, kb.id, options.as_dict())
+                options["readings"] = options.get("readings", 0) + 1
+            kbs.set_graph_options(sql, kb.id, options)
             graphs.bump(sql, kb.generation.id)
-            queue_build(sql, self.context, replace(kb, graph_options=options.as_dict()))
+            changed = replace(kb, graph_options=options)
+            queue_build(sql, self.context, changed)
+        return graph_options(self.context, changed)
 
     def sizes(self, *, again: bool = False) -> tuple[int, int, int]:
         """(chunks that are to be read, or all, their characters, the Chinese ones among them)."""
