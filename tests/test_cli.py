@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -25,7 +27,7 @@ def zhiku(process: ServerProcess) -> Run:
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "server.cli", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
     return run
 
@@ -61,6 +63,23 @@ def test_a_knowledge_base_from_a_folder(zhiku: Run, tmp_path: Path) -> None:
     assert "没有找到" in zhiku("kb", "search", "手册", "winch", "--search-type", "keyword").stdout
     assert zhiku("kb", "delete", "手册", "--yes").returncode == 0
     assert zhiku("kb", "search", "手册", "x").returncode == 1
+
+
+def test_a_graph_on_the_command_line(zhiku: Run, tmp_path: Path) -> None:
+    (tmp_path / "ada.txt").write_text("Ada Lovelace wrote the first program for Charles Babbage.")
+    (tmp_path / "三国.txt").write_text("刘备与关羽、张飞在桃园结义。")
+    assert zhiku("kb", "create", "g", "--vs-type", "graph").returncode == 0
+    assert zhiku("kb", "add", "g", str(tmp_path / "ada.txt"), str(tmp_path / "三国.txt")).returncode == 0
+    built = zhiku("graph", "build", "g")
+    assert built.returncode == 0, built.stderr
+    assert re.search(r"entities\W+[4-9]", built.stdout)
+    asked = zhiku("graph", "query", "g", "Who wrote for Charles Babbage?", "--mode", "local")
+    assert "Ada Lovelace" in asked.stdout
+    assert "[1] ada.txt" in asked.stdout
+    target = tmp_path / "g.graphml"
+    assert zhiku("graph", "export", "g", str(target)).returncode == 0
+    names = {data.text for data in ElementTree.parse(target).iter("{http://graphml.graphdrawing.org/xmlns}data")}
+    assert {"Ada Lovelace", "刘备", "关羽"} <= names
 
 
 def test_doctor_finds_and_repairs(zhiku: Run, process: ServerProcess) -> None:
