@@ -42,6 +42,12 @@ def cost(work: Callable[[], object]) -> float:
     return min(spent) + 1e-4
 
 
+def grows_linearly(work: Callable[[int], object]) -> bool:
+    """Whether work of 16 times the size takes less than 100 times the time; 256 if it grew with the square. Asked up to
+    six times: a machine that is busy for a moment makes linear work look slow, and never the other way round."""
+    return any(cost(lambda: work(16)) < 100 * cost(lambda: work(1)) for _ in range(6))
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -101,7 +101,7 @@ class LLMExtractor(Extractor):
                 now = await self._round(chunk, now)
                 arrived.put(Arrived(now))
         except LLMIncomplete as error:
-            arrived.put(Arrived(_failed(chunk, now, error.message)))
+            arrived.put(Arrived(replace(_failed(chunk, now, error.message), calls=1)))
         except LLMError as error:
             arrived.put(Arrived(_failed(chunk, now, error.message), refused=True))
         except Exception as error:
@@ -160,7 +160,7 @@ class _Refusals:
                 self._answered = True
                 kept += [*self._held, item]
                 self._held = []
-        if len(self._held) >= _HOPELESS:
+        if len(self._held) >= _HOPELESS and not kept:  # what has come is stored first
             raise self._down()
         return kept
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 
 from sqlalchemy import Connection
 
@@ -92,18 +93,19 @@ class GraphHandler:
             state, options = state_of(sql, kb), graph_options(self._context, kb)
         yield Progress(state.done, state.total)
         extractor, count, spent = self._extractors.of(options), 0, state.tokens
-        for items in extractor.read(self._waiting(job)):
+        waiting = takewhile(lambda _: options.budget is None or spent < options.budget, self._waiting(job))
+        for items in extractor.read(waiting):
             if items:
                 with self._context.db.write() as sql:
                     graphs.add(sql, kb.generation.id, extractor.recipe, items)
             count += sum(not item.open for item in items)
             spent += sum(item.tokens for item in items)
             yield Progress(state.done + count, max(state.total, state.done + count))
-            if options.budget is not None and spent >= options.budget:
-                raise BudgetSpent(
-                    f"图谱构建已用 {spent} 词元，达到预算 {options.budget}；用 /graph/settings 提高后继续 / "
-                    f"the graph took {spent} tokens of its budget of {options.budget}; raise it with /graph/settings"
-                )
+        if options.budget is not None and spent >= options.budget and state.done + count < state.total:
+            raise BudgetSpent(
+                f"图谱构建已用 {spent} 词元，达到预算 {options.budget}；用 /graph/settings 提高后继续 / "
+                f"the graph took {spent} tokens of its budget of {options.budget}; raise it with /graph/settings"
+            )
         return count
 
     def _waiting(self, job: Job) -> Iterator[Unread]:

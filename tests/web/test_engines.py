@@ -78,8 +78,9 @@ class StandIn:
         else:
             given = {"form": (await request.body()).decode()}
         self.asked.append((request.url.path, given, dict(request.headers)))
+        answers = self.answers  # of this test: one that gave up leaves a request that is answered during the next
         await asyncio.sleep(self.delay)
-        return self.answers.popleft()
+        return answers.popleft()
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +93,7 @@ def running() -> Iterator[StandIn]:
 
 @pytest.fixture
 def stand_in(running: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    running.answers.clear()
-    running.asked.clear()
+    running.answers, running.asked = deque(), []
     running.delay = 0.0
     monkeypatch.setenv("BING_SUBSCRIPTION_KEY", "s3cret-bing")
     monkeypatch.setenv("METAPHOR_API_KEY", "s3cret-exa")
