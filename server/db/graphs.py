@@ -329,6 +329,12 @@ def summaries(sql: Connection, generation_id: int) -> dict[str, tuple[bytes, str
     return {entity: (digest, text) for entity, digest, text in found}
 
 
+def summary_tokens(sql: Connection, generation_id: int) -> int:
+    """What the summaries that are there took."""
+    row = GraphSummaryRow
+    return int(sql.scalar(select(func.sum(row.tokens)).where(row.generation_id == generation_id)) or 0)
+
+
 def set_summary(sql: Connection, generation_id: int, entity: str, digest: bytes, text: str, tokens: int) -> None:
     """Store the summary of an entity, in place of the last."""
     drop_summaries(sql, generation_id, [entity])

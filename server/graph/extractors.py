@@ -100,13 +100,17 @@ class Extractors:
         is none; some of the descriptions are shown then, and the next build asks again."""
         slots = asyncio.Semaphore(self._settings.graph_concurrency)
         asked = {self._background.submit(self._summary(options, one, slots)): one for one in wanted}
-        for answer in as_completed(asked):
-            try:
-                text, tokens = answer.result()
-            except ZhikuError as error:
-                log.warning("no summary of an entity: %s", error.message)
-            else:
-                yield asked[answer], text, tokens
+        try:
+            for answer in as_completed(asked):
+                try:
+                    text, tokens = answer.result()
+                except ZhikuError as error:
+                    log.warning("no summary of an entity: %s", error.message)
+                else:
+                    yield asked[answer], text, tokens
+        finally:  # a build that is stopped pays for no more
+            for left in asked:
+                left.cancel()
 
     async def _summary(self, options: GraphOptions, wanted: Wanted, slots: asyncio.Semaphore) -> tuple[str, int]:
         model: ChatModel = self._models.get(options.extractor)

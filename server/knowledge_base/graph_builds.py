@@ -55,8 +55,9 @@ def queue_build(sql: Connection, context: KBContext, kb: KnowledgeBase) -> bool:
 
 
 def state_of(sql: Connection, kb: KnowledgeBase) -> BuildState:
-    """How far the graph of a knowledge base is."""
-    return BuildState.sum(graphs.states(sql, kb.generation.id).values())
+    """How far the graph of a knowledge base is, and what it took, summaries included."""
+    state = BuildState.sum(graphs.states(sql, kb.generation.id).values())
+    return replace(state, tokens=state.tokens + graphs.summary_tokens(sql, kb.generation.id))
 
 
 class GraphHandler:
@@ -124,7 +125,7 @@ class GraphHandler:
         with self._context.db.read() as sql:
             kb = _knowledge_base(sql, job)
             options, state = graph_options(self._context, kb), state_of(sql, kb)
-        if options.extractor == NLP:
+        if options.extractor == NLP or (options.budget is not None and state.tokens >= options.budget):
             return
         with opened(self._context, kb) as index:
             wanted = [
@@ -164,9 +165,10 @@ def forget_edits(sql: Connection, kb: KnowledgeBase) -> bool:
     if edits == Edits(entities=edits.entities, relations=edits.relations) or graphs.is_behind(sql, kb.generation.id):
         return False
     said = {
-        entity_key(mention.name)
+        entity_key(name)
         for _, found in graphs.everything(sql, kb.generation.id)
         for mention in (found.mentions if found else ())
+        for name in (mention.name, *mention.aliases)
     }
     said |= edits.entities.keys() | {key for pair in edits.relations for key in pair}
 

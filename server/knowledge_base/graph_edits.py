@@ -10,6 +10,7 @@ from server.domain import Edits, KnowledgeBase, Mention, Relation
 from server.errors import AlreadyExists, InvalidRequest, NotFound
 from server.graph.graph import Graph, Pair
 from server.graph.identity import LONGEST_NAME, entity_key
+from server.graph.resolver import SENSE
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.graph_builds import opened
 
@@ -74,7 +75,7 @@ class GraphEditor:
             entity.name or before.name, entity.type or before.type, entity.description or before.description
         )
         new = _key(after.name)
-        moved = {} if new == key.partition("#")[0] else {key: new}
+        moved = {} if new == key.partition(SENSE)[0] else {key: new}
 
         def edited(edits: Edits) -> Edits:
             others = {known_key: one for known_key, one in edits.entities.items() if known_key != key}

@@ -30,7 +30,7 @@ _pause = wait_exponential_jitter(multiplier=0.5, max=8.0)
 
 
 class Refused(LLMError):
-    """The server answered with an error. `again` tells whether asking again may help, `pause` when, in seconds."""
+    """The server answered with an error; `pause` is how long it wants to be left alone, in seconds."""
 
     def __init__(self, name: str, status: int, pause: float | None) -> None:
         super().__init__(f"模型 {name} 返回 HTTP {status} / {name} answered HTTP {status}")
