@@ -84,8 +84,9 @@ def measure(path: Path, seconds: float) -> list[str]:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         fake = EmbeddingModelSettings(name="fake", provider="fake", options={"dimension": 384})
         settings = Settings(
-            data_dir=Path(folder), database_url=None, embedding_models=[fake], default_embed_model="fake"
-        )
+            data_dir=Path(folder), database_url=None, embedding_models=[fake], default_embed_model="fake",
+            max_upload_mb=max(200, path.stat().st_size // _MB + 1),
+        )  # fmt: skip
         runtime = Runtime.build(settings)
         service = KBServiceFactory.get_default("big")
         service.create_kb()

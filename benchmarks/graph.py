@@ -148,7 +148,7 @@ class Bench:
             state, (took,) = service.build_state()[0], cost
             with service.graph() as graph:
                 entities = len(graph.nodes)
-            chunks = sum(one.total for one in state.values())
+            chunks = state.total
             index.add_row(
                 corpus.name, f"{size / 1e6:.2f}", str(chunks), str(took.calls), f"{took.cpu:.1f}", f"{took.wall:.1f}",
                 f"{took.written / 1e6:.1f}", f"{took.prompt / size:.2f}", str(entities),

@@ -162,6 +162,17 @@ class Settings(BaseSettings):
     graph_token_budget: int | None = Field(
         default=None, ge=1, description="tokens that the graph of a knowledge base may take; default: any number"
     )
+    graph_keyword_model: str = Field(
+        default="",
+        description="a model of llm_models that names what a question is about before a graph search; "
+        "default: none, the question's own words count",
+    )
+    graph_entity_tokens: int = Field(
+        default=2000, ge=0, description="tokens that a prompt gives to what the graph says of entities"
+    )
+    graph_relation_tokens: int = Field(
+        default=2000, ge=0, description="tokens that a prompt gives to what the graph says of relations"
+    )
     graph_concurrency: int = Field(default=8, ge=1, description="calls at the same time while a graph is built")
     chunk_size: int = Field(default=250, ge=1, description="longest chunk, in tokens of the embedding model")
     chunk_overlap: int = Field(default=50, ge=0, description="tokens that neighbouring chunks share")
@@ -217,6 +228,8 @@ class Settings(BaseSettings):
                 raise ValueError(f"{field}: two models have the same name (or that of a built-in one)")
         if self.graph_extractor not in ("nlp", *(model.name for model in self.llm_models)):
             raise ValueError(f"graph_extractor: {self.graph_extractor} is neither nlp nor one of llm_models")
+        if self.graph_keyword_model not in ("", *(model.name for model in self.llm_models)):
+            raise ValueError(f"graph_keyword_model: {self.graph_keyword_model} is not one of llm_models")
         if self.default_embed_model not in names:
             raise ValueError(f"default_embed_model: {self.default_embed_model} is not one of {', '.join(names)}")
         return self

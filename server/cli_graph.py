@@ -64,7 +64,7 @@ def build(
             _watch(service)
         finally:
             runtime.service.runner.stop()
-        reason = service.build_state()[2]
+        reason = service.build_state()[3]
         if reason:
             raise ZhikuError(reason)
     _print_stats(name, data_dir)
@@ -75,9 +75,8 @@ def _watch(service: GraphKBService) -> None:
     with Progress(*columns, console=errors) as bar:
         chunks = bar.add_task("片段 chunks", total=None)
         while True:
-            by_file, building, _ = service.build_state()
-            total = sum(one.total for one in by_file.values())
-            bar.update(chunks, completed=sum(one.done + one.failed for one in by_file.values()), total=total)
+            state, _, building, _ = service.build_state()
+            bar.update(chunks, completed=state.done + state.failed, total=state.total)
             if not building:
                 return
             time.sleep(_LOOK_EVERY)
@@ -90,12 +89,9 @@ def stats(name: str, data_dir: DataDir = None) -> None:
 
 
 def _print_stats(name: str, data_dir: Path | None) -> None:
-    from server.db.graphs import BuildState
-
-    with opened_runtime(data_dir) as runtime:
-        del runtime
+    with opened_runtime(data_dir):
         service = _graph_of(name)
-        state = BuildState.sum(service.build_state()[0].values())
+        state = service.build_state()[0]
         with service.graph() as graph:
             rows = {
                 "实体 entities": len(graph.nodes), "关系 relations": len(graph.edges), "片段 chunks": state.total,
@@ -132,13 +128,14 @@ def query(
     data_dir: DataDir = None,
 ) -> None:
     """The entities, relations and passages that a question leads to. 沿图谱检索。"""
+    from server.domain import SearchOptions
     from server.graph.search import GRAPH_MODES
 
     if mode not in GRAPH_MODES:
         raise InvalidRequest(f"mode 应为 / mode must be one of: {', '.join(GRAPH_MODES)}")
     with opened_runtime(data_dir):
         service = _graph_of(name)
-        found, hits = service.follow(question, mode)
+        found, hits = service.follow(question, SearchOptions(mode=mode))
         with service.graph() as graph:
             names = [graph.shown(key).name for key, _ in found.entities[:10] if key in graph.nodes]
             pairs = [pair for pair, _ in found.relations[:10] if pair in graph.edges]

@@ -193,6 +193,47 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
+class Keywords:
+    """What a question is about: `low` are names of entities, `high` themes. Empty where nobody said: the question
+    stands for itself then."""
+
+    low: tuple[str, ...] = ()
+    high: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What a graph says of an entity or a relation, and the chunks that bear it out."""
+
+    kind: str
+    text: str
+    chunk_ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What is wanted of a search; None = as configured. `rerank` False leaves the order that retrieval gave; `mode`
+    follows the graph of knowledge bases that have one, with `keywords` if somebody gave any."""
+
+    top_k: int | None = None
+    score_threshold: float | None = None
+    search_type: str | None = None
+    where: Condition | None = None
+    rerank: bool = True
+    mode: str | None = None
+    keywords: Keywords = Keywords()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Hits, best first, what a graph says beside them, and what went wrong without spoiling them."""
+
+    hits: list[Hit]
+    warnings: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """One way in which a knowledge base is split, embedded and stored.
 

@@ -17,12 +17,13 @@ from configs import Settings
 from server.api.deps import Service
 from server.chat.agent import Agent
 from server.chat.history import History
+from server.chat.keywords import KeywordWriter
 from server.chat.service import ChatService
 from server.chat.summary import Summarizer
 from server.chat.tools import Toolbox
 from server.db import files, graphs, kbs
 from server.db.session import Database
-from server.domain import Hit
+from server.domain import Hit, SearchOptions
 from server.errors import ConfigurationError, ZhikuError
 from server.graph.extractors import Extractors
 from server.ingest.jobs import Handler, JobRunner
@@ -34,7 +35,7 @@ from server.knowledge_base.gates import Gates
 from server.knowledge_base.graph_builds import GRAPH, GraphHandler, queue_build
 from server.knowledge_base.operations import INGEST, IngestHandler, Operations, service_of
 from server.knowledge_base.rebuild import REBUILD, RebuildHandler, drop_orphans
-from server.knowledge_base.search import Searcher, SearchOptions
+from server.knowledge_base.search import Searcher
 from server.knowledge_base.summaries import Summaries
 from server.knowledge_base.temporary import TemporaryKBs
 from server.knowledge_base.vector_stores import VectorStores
@@ -96,6 +97,7 @@ class Runtime:
             summaries=Summaries(context, operations),
             vector_stores=VectorStores(context, operations),
             extractors=extractors,
+            keywords=KeywordWriter(settings, models, prompts),
         )
         return cls(service, models)
 
@@ -156,8 +158,14 @@ def _toolbox(context: KBContext, searcher: Searcher, gates: Gates, web: WebSearc
             return [(kb.name, kb.info) for kb in kbs.list_all(sql)]
 
     settings, engine = context.settings, context.settings.default_search_engine
-    usable = settings.agent_web_search and web.is_usable(engine)
-    return Toolbox(search, known, web.finder(engine, settings.search_engine_top_k) if usable else None)
+    if not (settings.agent_web_search and web.is_usable(engine)):
+        return Toolbox(search, known, None)
+    find = web.finder(engine, settings.search_engine_top_k)
+
+    async def on_the_web(query: str) -> list[Hit]:
+        return (await find(query)).hits
+
+    return Toolbox(search, known, on_the_web)
 
 
 def check(settings: Settings) -> None:

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from server.api import events, links, shapes
 from server.api.deps import Service, ServiceDep
 from server.api.gone import unless_gone
-from server.api.schemas import BaseResponse
+from server.api.schemas import BYPASS, BaseResponse
 from server.api.schemas_chat import (
     AgentChat,
     Chat,
@@ -31,10 +31,9 @@ from server.chat.parts import Asked, Conversation
 from server.chat.service import Finder
 from server.chat.support import Closeness
 from server.db import messages
-from server.domain import Hit
+from server.domain import Found, SearchOptions
 from server.errors import InvalidRequest
 from server.knowledge_base.operations import service_of
-from server.knowledge_base.search import SearchOptions
 from server.knowledge_base.service import KBService
 from server.names import kb_label
 
@@ -60,8 +59,8 @@ def passages_of(service: Service, kb_services: list[KBService], body: PassageFie
     """Finds passages in these knowledge bases."""
     options = SearchOptions(body.top_k, body.score_threshold, body.search_type, mode=mode)
 
-    async def find(question: str) -> list[Hit]:
-        return (await service.searcher.search(kb_services, question, options)).hits
+    async def find(question: str) -> Found:
+        return await service.searcher.search(kb_services, question, await service.keywords.added(options, question))
 
     return find
 
@@ -100,9 +99,12 @@ async def knowledge_base_chat(body: KnowledgeBaseChat, request: Request, service
     if body.conversation_id:
         turns = service.settings.history_len if body.history_len is None else body.history_len
         asked = asked.kept(Conversation(body.conversation_id, turns))
+    if body.mode == BYPASS:
+        asked = replace(asked, kind="llm_chat", prompt_name="default")
     service.chat.check(asked)
     kb_service = await service.gates.run(name, lambda: service_of(name))
-    parts = service.chat.answer(asked, passages_of(service, [kb_service], body, body.mode), kb_service.closeness)
+    find = passages_of(service, [kb_service], body, body.mode) if body.mode != BYPASS else None
+    parts = service.chat.answer(asked, find, kb_service.closeness)
     return events.stream(
         shapes.answer_and_docs(parts, sources_in(service, request, asked), stream=body.stream, details=body.details)
     )

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from configs import Settings
 from server.api.proxies import base_url
 from server.chat.agent import Agent
+from server.chat.keywords import KeywordWriter
 from server.chat.service import ChatService
 from server.chat.summary import Summarizer
 from server.graph.extractors import Extractors
@@ -42,6 +43,7 @@ class Service:
     summaries: Summaries
     vector_stores: VectorStores
     extractors: Extractors
+    keywords: KeywordWriter
 
     def public_url(self, request: Request) -> str:
         """Base of links to this service, with a slash at the end."""

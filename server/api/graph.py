@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from itertools import accumulate
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, File, Form, Query, Request, UploadFile
 from fastapi.responses import Response
 
 from server.api.deps import Service, ServiceDep
@@ -34,18 +35,20 @@ from server.api.schemas_graph import (
     Subgraph,
 )
 from server.api.text import clean_text
-from server.db.graphs import BuildState
-from server.domain import Mention, Relation
+from server.chat.context import fit_sources
+from server.domain import Keywords, Mention, Relation, SearchOptions
 from server.errors import InvalidRequest, NotFound
 from server.graph import views
 from server.graph.describe import description_between, description_of
 from server.graph.graph import BY_HAND, Graph, Pair
+from server.graph.imports import read_graph
 from server.graph.index import GraphIndex
 from server.graph.search import GRAPH_MODES
 from server.knowledge_base.backends.graph import GraphKBService
 from server.knowledge_base.graph_edits import GraphEditor
 from server.knowledge_base.operations import service_of
 from server.names import kb_label
+from server.tokens import estimate_tokens
 
 router = APIRouter(prefix="/graph", tags=["Graph"])
 
@@ -73,8 +76,7 @@ async def graph_state(service: ServiceDep, knowledge_base_name: KB) -> GraphStat
 
     def load() -> GraphState:
         kb = _opened(name)
-        by_file, building, reason = kb.build_state()
-        state = BuildState.sum(by_file.values())
+        state, by_file, building, reason = kb.build_state()
         with kb.graph() as graph:
             entities, relations = len(graph.nodes), len(graph.edges)
         return GraphState(
@@ -224,10 +226,13 @@ async def graph_query_data(body: GraphQuery, request: Request, service: ServiceD
     mode, where = body.mode or "ppr", condition_of(body.filters)
     if mode not in GRAPH_MODES:
         raise InvalidRequest(f"mode 应为 / mode must be one of: {', '.join(GRAPH_MODES)}")
+    given = Keywords(tuple(body.ll_keywords), tuple(body.hl_keywords))
+    options = await service.keywords.added(SearchOptions(where=where, mode=mode, keywords=given), body.query)
+    room = body.max_total_tokens
 
     def load() -> GraphData:
         kb = _opened(name)
-        found, hits = kb.follow(body.query, mode, where)
+        found, hits = kb.follow(body.query, options)
         allowed = kb.allowed(where)
         with kb.index() as index:
             nodes, edges = index.graph.nodes, index.graph.edges
@@ -235,15 +240,41 @@ async def graph_query_data(body: GraphQuery, request: Request, service: ServiceD
             relations = [
                 _relation(index.graph, pair, value, allowed) for pair, value in found.relations if pair in edges
             ]
-        chunks = [hit_view(hit, base, visible=True) for hit in hits[: body.top_k or service.settings.top_k]]
-        return GraphData(entities=entities, relations=relations, chunks=chunks)
+        entities = _within(entities, body.max_entity_tokens)
+        relations = _within(relations, body.max_relation_tokens)
+        kept = hits[: body.top_k or service.settings.top_k]
+        if room is not None:
+            left = room - sum(map(_tokens_of, entities)) - sum(map(_tokens_of, relations))
+            kept = fit_sources(kept, left)
+        chunks = [hit_view(hit, base, visible=True) for hit in kept]
+        return GraphData(
+            low=list(options.keywords.low), high=list(options.keywords.high),
+            entities=entities, relations=relations, chunks=chunks,
+        )  # fmt: skip
 
     return await service.gates.run(name, load)
+
+
+_Shown = TypeVar("_Shown", EntityView, RelationView)
+
+
+def _tokens_of(shown: EntityView | RelationView) -> int:
+    names = shown.name if isinstance(shown, EntityView) else f"{shown.source} {shown.label} {shown.target}"
+    return estimate_tokens(f"{names} {shown.description}")
+
+
+def _within(shown: Sequence[_Shown], tokens: int | None) -> list[_Shown]:
+    """The first ones that fit into a number of tokens."""
+    if tokens is None:
+        return list(shown)
+    totals = accumulate(map(_tokens_of, shown))
+    return [one for one, total in zip(shown, totals, strict=True) if total <= tokens]
 
 
 async def _edited(service: Service, kb_name: str, edit: Callable[[GraphEditor], Any]) -> BaseResponse:
     name = kb_label(kb_name)
     done = await service.gates.run(name, lambda: edit(_opened(name).editor))
+    service.runner.notify()  # what follows from the graph is made anew
     return BaseResponse(data=done)
 
 
@@ -321,6 +352,28 @@ async def export_graph(
     kind = "application/graphml+xml" if format == "graphml" else "application/jsonl"
     headers = {"content-disposition": f"attachment; filename=graph.{format}", "x-content-type-options": "nosniff"}
     return Response(await service.gates.run(name, load), media_type=kind, headers=headers)
+
+
+@router.post("/import", operation_id="import_graph")
+async def import_graph(
+    service: ServiceDep,
+    file: Annotated[UploadFile, File(description="JSON lines as /graph/export writes them, or GraphML")],
+    knowledge_base_name: Annotated[str, Form(description="a knowledge base with a graph")],
+) -> BaseResponse:
+    """Add the entities and relations of a file to the graph, as if people had added them one by one. What is there
+    stays as it is; `data` counts what was new."""
+    name, limit = kb_label(knowledge_base_name), service.settings.max_upload_mb
+    data = await file.read((limit << 20) + 1)
+    if len(data) > limit << 20:
+        raise InvalidRequest(f"文件超过 {limit} MiB 的上限 / the file exceeds the limit of {limit} MiB")
+
+    def load() -> dict[str, int]:
+        entities, relations = read_graph(data)
+        return _opened(name).editor.add_all(entities, relations)
+
+    counts = await service.gates.run(name, load)
+    service.runner.notify()
+    return BaseResponse(data=counts)
 
 
 def _entity(

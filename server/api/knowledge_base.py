@@ -42,12 +42,11 @@ from server.api.schemas import (
 from server.api.text import clean_text, own_metadata, safe_json, whole
 from server.db import chunks as chunk_rows
 from server.db import files, kbs
-from server.domain import Chunk, Hit, StoredFile
+from server.domain import Chunk, Hit, SearchOptions, StoredFile
 from server.errors import InvalidRequest, NotFound, ZhikuError
 from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.manifest import compare
 from server.knowledge_base.operations import Outcome, Upload, check_split, service_of
-from server.knowledge_base.search import SearchOptions
 from server.knowledge_base.service import KBService
 from server.names import file_label, kb_label
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -19,16 +19,16 @@ from server.api.schemas_chat import PassageFields
 from server.api.schemas_models import ToolCall
 from server.api.schemas_openai import ChatCompletion, Embeddings
 from server.api.server_state import embedded
-from server.chat.context import estimate_tokens, message
+from server.chat.context import message
 from server.chat.parts import Asked, Conversation
 from server.chat.service import Finder
 from server.chat.support import Closeness
 from server.db import kbs
-from server.domain import Hit
+from server.domain import Found, SearchOptions
 from server.errors import InvalidRequest, NotFound, ZhikuError
 from server.knowledge_base.operations import service_of
-from server.knowledge_base.search import SearchOptions
 from server.names import kb_label
+from server.tokens import estimate_tokens
 
 router = APIRouter()
 
@@ -121,8 +121,8 @@ async def _question(service: Service, body: ChatCompletion) -> tuple[Asked, Find
         body.top_k, body.score_threshold, body.search_type, condition_of(body.filters), mode=body.mode
     )
 
-    async def find(question: str) -> Sequence[Hit]:
-        return (await service.searcher.search(opened, question, options)).hits
+    async def find(question: str) -> Found:
+        return await service.searcher.search(opened, question, await service.keywords.added(options, question))
 
     return asked, find, opened[0].closeness
 

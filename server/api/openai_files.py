@@ -29,10 +29,9 @@ from server.api.schemas_openai import (
     VectorStoreSearch,
 )
 from server.api.text import clean_text, safe_json
-from server.domain import Hit, KnowledgeBase, StoredFile
+from server.domain import Hit, KnowledgeBase, SearchOptions, StoredFile
 from server.errors import InvalidRequest
 from server.ingest.pipeline import SplitOptions
-from server.knowledge_base.search import SearchOptions
 from server.knowledge_base.service import NO_LIMIT, KBService
 from server.knowledge_base.vector_stores import LIBRARY, PURPOSE, uid_of
 

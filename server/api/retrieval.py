@@ -14,10 +14,9 @@ from server.api.filters import condition_of
 from server.api.schemas import BaseResponse
 from server.api.schemas_retrieval import ChunkIds, ChunkView, EditChunk, HitView, Retrieval, RetrievalResult
 from server.api.text import clean_text, own_metadata
-from server.domain import Hit
+from server.domain import Hit, SearchOptions
 from server.errors import InvalidRequest, NotFound
 from server.knowledge_base.operations import service_of
-from server.knowledge_base.search import SearchOptions
 from server.knowledge_base.service import KBService
 from server.names import file_label, kb_label
 

@@ -22,6 +22,10 @@ FormInt = Annotated[int | None, BeforeValidator(_blank_is_none)]
 FormBool = Annotated[bool | None, BeforeValidator(_blank_is_none)]
 Mode = Annotated[Literal["naive", "local", "global", "hybrid", "mix", "ppr"] | None, BeforeValidator(_blank_is_none)]
 MODE = "with a graph: local, global, hybrid, mix or ppr; naive (default) searches the text"
+BYPASS = "bypass"
+ChatMode = Annotated[
+    Literal["naive", "local", "global", "hybrid", "mix", "ppr", "bypass"] | None, BeforeValidator(_blank_is_none)
+]
 SearchKind = Annotated[Literal["hybrid", "similarity", "keyword"] | None, BeforeValidator(_blank_is_none)]
 PASSWORDS = 'passwords of encrypted files: {"file": "password"}; kept with the file and never shown'
 LONGEST_QUESTION = 1_000_000

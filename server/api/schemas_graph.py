@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
 from server.api.schemas import LONGEST_QUESTION, KBName, Mode
 from server.api.schemas_retrieval import HitView
+
+Word = Annotated[str, Field(max_length=200)]
 
 
 class GraphQuery(KBName):
@@ -17,6 +19,11 @@ class GraphQuery(KBName):
     mode: Mode = Field(default=None, description="local, global, hybrid, mix or ppr (default)")
     top_k: int | None = Field(default=None, ge=1, le=50, description="most chunks to return")
     filters: dict[str, Any] | None = Field(default=None, description="by metadata, as in /retrieval/search")
+    ll_keywords: list[Word] = Field(default_factory=list, max_length=50, description="names that the question is about")
+    hl_keywords: list[Word] = Field(default_factory=list, max_length=50, description="themes that it is about")
+    max_entity_tokens: int | None = Field(default=None, ge=0, description="most tokens of entities; default: no limit")
+    max_relation_tokens: int | None = Field(default=None, ge=0, description="most tokens of relations")
+    max_total_tokens: int | None = Field(default=None, ge=0, description="most tokens in all; chunks get what is left")
 
 
 class BuildGraph(KBName):
@@ -117,6 +124,8 @@ class GraphData(Subgraph):
     """What a question leads to, without an answer."""
 
     chunks: list[HitView]
+    low: list[str] = Field(default_factory=list, description="names that it was searched by beside its own words")
+    high: list[str] = Field(default_factory=list, description="themes that it was searched by")
 
 
 class EntityPage(BaseModel):

@@ -11,9 +11,9 @@ from server.api.forms import LargeFormRoute
 from server.api.knowledge_base import given_passwords, search_item, sent_name
 from server.api.schemas import PASSWORDS, BaseResponse, FormBool, FormInt
 from server.api.schemas_chat import SearchTempDocs
+from server.domain import SearchOptions
 from server.errors import NotFound
 from server.knowledge_base.operations import Upload
-from server.knowledge_base.search import SearchOptions
 from server.knowledge_base.service import KBService
 
 router = APIRouter(prefix="/knowledge_base", tags=["Knowledge Base Management"], route_class=LargeFormRoute)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from configs import Settings
 from configs.settings import EXTRACTIVE
 from server.chat import extractive
-from server.chat.context import conversation, estimate_tokens
+from server.chat.context import conversation
 from server.chat.parts import Asked, Begun, Done, Part, Said, Thought, ToolUse
 from server.chat.service import ChatService
 from server.chat.tools import Toolbox, describe
@@ -20,6 +20,7 @@ from server.errors import LLMError, LLMRateLimited, ZhikuError
 from server.models.chat import ChatModel
 from server.models.thinking import ThinkingSplitter
 from server.retrieval.analysis import language
+from server.tokens import estimate_tokens
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

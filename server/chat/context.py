@@ -5,29 +5,31 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from server.domain import Hit
+from server.domain import Fact, Hit
+from server.graph.facts import as_lines
 from server.models.chat import Message, Role
 from server.models.thinking import strip_thinking
+from server.tokens import estimate_tokens
 
 _OPENING = "助手的开场白 / the assistant's opening: "
 
 
-def context_of(hits: Sequence[Hit]) -> str:
-    """The sources, numbered from 1, between two marker lines that no document can foresee."""
-    return fenced("\n\n".join(f"[{number}] ({hit.file_name})\n{hit.text}" for number, hit in enumerate(hits, start=1)))
+_GRAPH = "知识图谱（出处见方括号）/ from the knowledge graph, with the sources that say it:"
+
+
+def context_of(hits: Sequence[Hit], facts: Sequence[Fact] = ()) -> str:
+    """The sources, numbered from 1, and what a graph says with the numbers of the sources that bear it out, between two
+    marker lines that no document can foresee."""
+    parts = [f"[{number}] ({hit.file_name})\n{hit.text}" for number, hit in enumerate(hits, start=1)]
+    if lines := as_lines(facts, {hit.id: number for number, hit in enumerate(hits, start=1)}):
+        parts.append(f"{_GRAPH}\n{lines}")
+    return fenced("\n\n".join(parts))
 
 
 def fenced(text: str) -> str:
     """Quoted data between two marker lines that it cannot foresee."""
     mark = secrets.token_hex(8)
     return f"<<<SOURCES {mark}>>>\n{text}\n<<<END {mark}>>>"
-
-
-def estimate_tokens(text: str) -> int:
-    """About how many tokens a text takes, rather too many than too few: a Chinese character one, other text a
-    third of its characters."""
-    wide = sum(1 for character in text if character >= "\u2e80")
-    return wide + (len(text) - wide) // 3 + 4
 
 
 def fit_sources(hits: Sequence[Hit], budget: int) -> list[Hit]:

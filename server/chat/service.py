@@ -17,26 +17,32 @@ from configs import Settings
 from configs.settings import EXTRACTIVE
 from server.chat import extractive, followup
 from server.chat.citations import Checked, MarkFilter, check
-from server.chat.context import context_of, conversation, estimate_tokens, fenced, fit_sources
+from server.chat.context import context_of, conversation, fenced, fit_sources
 from server.chat.history import History
 from server.chat.parts import Asked, Begun, Citation, Done, Part, Said, Thought
 from server.chat.support import Closeness
-from server.domain import Hit
+from server.domain import Found, Hit
 from server.errors import EmbeddingError, InvalidRequest, LLMError
+from server.graph.facts import within
 from server.models.chat import ChatModel, Message, Piece, Usage
 from server.models.chat_models import ChatModels
 from server.prompts import Prompts
 from server.retrieval.analysis import language
+from server.tokens import estimate_tokens
 
 log = logging.getLogger(__name__)
 
-Finder = Callable[[str], Awaitable[Sequence[Hit]]]
-"""Finds the passages that a question is answered from."""
+Finder = Callable[[str], Awaitable[Found]]
+"""Finds what a question is answered from: passages, and what a graph says beside them."""
+
+_NOTHING = Found([])
 
 _MARGIN = 50
 """Tokens that estimates may be wrong by."""
 _PROMPT_ROOM = 400
 """Tokens that a template and the names of its sources take."""
+_FACTS_SHARE = 8
+"""One part in so many of a prompt for what a graph says of entities, and one for relations."""
 _LONGEST_REWRITE = 500
 _REWRITE_TOKENS, _REWRITE_HISTORY = 200, 1500
 
@@ -96,9 +102,10 @@ class ChatService:
         done: Done | None = None
         try:
             question = await self._standalone(asked, earlier, model) if find else asked.query
-            sources = self._fitting(asked, model, await find(question) if find else ())
+            found = self._fitting(asked, model, await find(question) if find else _NOTHING)
+            sources = found.hits
             yield Begun(message_id, question, sources)
-            written = self._written(asked, model, earlier, sources, closeness, grounded=find is not None)
+            written = self._written(asked, model, earlier, found, closeness, grounded=find is not None)
             async with aclosing(written) as parts:
                 async for part in parts:
                     if isinstance(part, Said):
@@ -135,11 +142,14 @@ class ChatService:
         rewritten = written.strip().strip("\"'“”「」")
         return rewritten if 0 < len(rewritten) <= _LONGEST_REWRITE and "\n" not in rewritten else by_rule
 
-    def _fitting(self, asked: Asked, model: ChatModel | None, hits: Sequence[Hit]) -> list[Hit]:
-        """The hits that fit into the model's prompt."""
+    def _fitting(self, asked: Asked, model: ChatModel | None, found: Found) -> Found:
+        """What fits into the model's prompt; what a graph says gets a share of it at most."""
         if model is None:
-            return list(hits)
-        return fit_sources(hits, _budget(model, asked) - estimate_tokens(asked.query) - _PROMPT_ROOM)
+            return found
+        room = _budget(model, asked) - estimate_tokens(asked.query) - _PROMPT_ROOM
+        facts = within(found.facts, room // _FACTS_SHARE, room // _FACTS_SHARE)
+        hits = fit_sources(found.hits, room - sum(estimate_tokens(fact.text) for fact in facts))
+        return replace(found, hits=hits, facts=tuple(facts))
 
     # ---- the text
 
@@ -148,7 +158,7 @@ class ChatService:
         asked: Asked,
         model: ChatModel | None,
         earlier: Sequence[Message],
-        sources: Sequence[Hit],
+        found: Found,
         closeness: Closeness | None,
         *,
         grounded: bool,
@@ -157,7 +167,7 @@ class ChatService:
         if model is not None:
             begun = False
             try:
-                async with aclosing(self._generated(asked, model, earlier, sources, grounded=grounded)) as parts:
+                async with aclosing(self._generated(asked, model, earlier, found, grounded=grounded)) as parts:
                     async for part in parts:
                         begun = True
                         yield part
@@ -168,7 +178,7 @@ class ChatService:
                 log.warning("answering by quotation, the model failed: %s", error.message)
         pieces = [extractive.no_model(asked.query)]
         if grounded:
-            pieces = await asyncio.to_thread(self._quoted, asked, sources, closeness)
+            pieces = await asyncio.to_thread(self._quoted, asked, found.hits, closeness)
         for piece in pieces:
             yield Said(piece)
         yield Done("".join(pieces))
@@ -177,11 +187,11 @@ class ChatService:
         return list(extractive.answer(asked.query, sources, closeness=closeness))
 
     async def _generated(
-        self, asked: Asked, model: ChatModel, earlier: Sequence[Message], sources: Sequence[Hit], *, grounded: bool
+        self, asked: Asked, model: ChatModel, earlier: Sequence[Message], found: Found, *, grounded: bool
     ) -> AsyncGenerator[Part]:
-        turns = conversation(earlier, self._prompt(asked, sources, grounded=grounded), _budget(model, asked))
+        turns = conversation(earlier, self._prompt(asked, found, grounded=grounded), _budget(model, asked))
         temperature = self._settings.temperature if asked.temperature is None else asked.temperature
-        marks = MarkFilter(len(sources)) if sources else None
+        marks = MarkFilter(len(found.hits)) if found.hits else None
         said, thinking, usage, cut = "", "", None, False
         limit = _longest_answer(model, asked, turns)
         async with aclosing(model.stream(turns, temperature, limit, asked.options)) as pieces:
@@ -200,15 +210,15 @@ class ChatService:
         counted = usage or Usage(sum(estimate_tokens(turn.content) for turn in turns), estimate_tokens(said + thinking))
         yield Done(said, thinking, usage=counted, model=model.name, cut=cut)
 
-    def _prompt(self, asked: Asked, sources: Sequence[Hit], *, grounded: bool) -> str:
+    def _prompt(self, asked: Asked, found: Found, *, grounded: bool) -> str:
         code = language(asked.query)
         if not grounded:
             return self.prompts.render(
                 asked.kind, asked.prompt_name, code, input=asked.query, question=asked.query, context="", history=""
             )
-        name = asked.prompt_name if sources else "empty"
+        name, context = asked.prompt_name if found.hits else "empty", context_of(found.hits, found.facts)
         return self.prompts.render(
-            asked.kind, name, code, question=asked.query, input=asked.query, context=context_of(sources), history=""
+            asked.kind, name, code, question=asked.query, input=asked.query, context=context, history=""
         )
 
     # ---- its citations

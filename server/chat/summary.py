@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from math import log
 
 from configs.settings import EXTRACTIVE
-from server.chat.context import estimate_tokens, fenced
+from server.chat.context import fenced
 from server.models.chat import ChatModel, Message
 from server.models.chat_models import ChatModels
 from server.prompts import Prompts
 from server.retrieval.analysis import language, terms
 from server.retrieval.sentences import sentences
+from server.tokens import estimate_tokens
 
 NOTICE = {
     "zh": "（以下摘要由原文句子摘录而成，未使用语言模型。）",

@@ -261,6 +261,36 @@ class GraphSummaryRow(Base):
     tokens: Mapped[int] = mapped_column(Integer, default=0)
 
 
+class GraphVectorRow(Base):
+    """The raw vector of what is said of an entity or a relation; `digest` is that of the text it was made of. Ids
+    grow, so that the largest one and their number tell whether any is new."""
+
+    __tablename__ = "graph_vector"
+    __table_args__ = (UniqueConstraint("generation_id", "item"), _NEVER_REUSED)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    generation_id: Mapped[int] = mapped_column(ForeignKey("generation.id", ondelete="CASCADE"))
+    item: Mapped[str] = mapped_column(String(400))
+    digest: Mapped[bytes] = mapped_column(Blob)
+    lang: Mapped[str] = mapped_column(String(8))
+    vector: Mapped[bytes] = mapped_column(Blob)
+
+
+class GraphReportRow(Base):
+    """The report of a community; `digest` is that of all that the report was made of, so that a community that is
+    unchanged has its report, and another one has not."""
+
+    __tablename__ = "graph_report"
+    __table_args__ = (UniqueConstraint("generation_id", "digest"), _NEVER_REUSED)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    generation_id: Mapped[int] = mapped_column(ForeignKey("generation.id", ondelete="CASCADE"))
+    digest: Mapped[str] = mapped_column(String(64))
+    data: Mapped[bytes] = mapped_column(Blob)
+    calls: Mapped[int] = mapped_column(Integer, default=0)
+    tokens: Mapped[int] = mapped_column(Integer, default=0)
+
+
 class JobRow(Base):
     """Work that goes on in the background. `lease` says until when its worker counts as alive."""
 

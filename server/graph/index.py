@@ -8,9 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from server.db import graphs
+from server.db import graph_vectors, graphs
 from server.domain import ChangedRange, Extraction, KnowledgeBase
 from server.graph.graph import Graph
+from server.graph.vectors import GraphVectors
+from server.models.transform import EmbeddingTransform
 from server.retrieval.keyword import merged_ranges
 
 
@@ -23,7 +25,9 @@ class GraphIndex:
         self.graph_version = -1
         self.graph = Graph()
         self.summaries: dict[str, tuple[bytes, str]] = {}
+        self.vectors = GraphVectors()
         self.lock = threading.RLock()
+        self._vectors_stamp = (0, 0)
         self._unread: set[int] = set()
         self._options: Mapping[str, Any] = {}
 
@@ -43,6 +47,13 @@ class GraphIndex:
         if is_new:
             self.summaries = graphs.summaries(sql, generation_id)
         self.version, self.graph_version = kb.version, graph_version
+
+    def load_vectors(self, sql: Connection, generation_id: int, transform: EmbeddingTransform) -> None:
+        """Bring the vectors to what SQL says. Hold `lock`."""
+        stamp = graph_vectors.stamp(sql, generation_id)
+        if stamp != self._vectors_stamp:
+            self.vectors = GraphVectors.of(graph_vectors.everything(sql, generation_id), transform)
+            self._vectors_stamp = stamp
 
     def _read_again(self, sql: Connection, generation_id: int, lo: int, hi: int) -> None:
         known = {chunk_id for chunk_id in (*self.graph.extractions, *self._unread) if lo <= chunk_id <= hi}

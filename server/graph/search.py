@@ -21,6 +21,7 @@ import numpy as np
 
 from server.graph.graph import BY_HAND, Floats, Graph, Pair
 from server.graph.identity import candidate_names
+from server.graph.vectors import Near
 
 GraphMode = Literal["local", "global", "hybrid", "mix", "ppr"]
 GRAPH_MODES: tuple[GraphMode, ...] = get_args(GraphMode)
@@ -32,6 +33,10 @@ _FIRST = 3
 them more is found that leads astray."""
 _NAMED = 3.0
 """How much more an entity counts that the question names than one that only stands in a passage like it."""
+_ALIKE = 2.0
+"""The same of one whose description is most like the question."""
+NEAREST = 10
+"""Entities and relations that may count for being like the question."""
 _ENTITIES, _RELATIONS, _REACHED = 40, 60, 200
 _NAMED_SHARE = 0.2
 """Of the walker's new beginnings, those at entities that the question names; the others are at passages."""
@@ -63,18 +68,29 @@ def entities_named(graph: Graph, question: str, allowed: Collection[int] | None 
 
 
 class GraphSearch:
-    """One question to one graph. `text_hits` are chunk ids with their relevance, the best first; `allowed` are the only
-    chunks that may be used, also for what is said of entities and relations (None = all)."""
+    """One question to one graph. `text_hits` are chunk ids with their relevance, the best first; `named` are names that
+    it is about beside those in its words, `near` what is like it; `allowed` are the only chunks that may be used, also
+    for what is said of entities and relations (None = all)."""
 
     def __init__(
-        self, graph: Graph, question: str, text_hits: Sequence[tuple[int, float]], allowed: Collection[int] | None
+        self,
+        graph: Graph,
+        question: str,
+        text_hits: Sequence[tuple[int, float]],
+        allowed: Collection[int] | None,
+        *,
+        named: Sequence[str] = (),
+        near: Near = Near(),  # noqa: B008  # frozen
     ) -> None:
         self._graph = graph
         self._allowed = allowed
         self._hits = [(chunk_id, value) for chunk_id, value in text_hits if allowed is None or chunk_id in allowed]
         self._liked = _spread(self._hits)
-        named = entities_named(graph, question, allowed)
-        self._named = {key: _NAMED * self._rarity(len(self._chunks_of(key))) for key in named}
+        known = entities_named(graph, question, allowed)
+        known += [key for name in named for key in graph.keys_of(name) if self._chunks_of(key)]
+        self._named = {key: _NAMED * self._rarity(len(self._chunks_of(key))) for key in known}
+        self._alike = dict(_over(near.entities))
+        self._related = dict(_over(near.relations))
         self._seeds = self._entity_seeds()
 
     def run(self, mode: GraphMode) -> GraphFound:
@@ -96,6 +112,8 @@ class GraphSearch:
     def _entity_seeds(self) -> dict[str, float]:
         """The question's entities, and those of the passages that are most like it."""
         seeds: defaultdict[str, float] = defaultdict(float, self._named)
+        for key, value in self._alike.items():
+            seeds[key] = max(_ALIKE * value * self._rarity(len(self._chunks_of(key))), seeds[key])
         for place, (chunk_id, _) in enumerate(self._hits[:_SEED_CHUNKS]):
             for key in self._graph.entities_in(chunk_id):
                 seeds[key] += self._rarity(len(self._graph.nodes[key].chunks)) / (2 + place)
@@ -147,6 +165,10 @@ class GraphSearch:
             for pair in self._graph.pairs_in(chunk_id):
                 value = entities.get(pair[0], 0.0) + entities.get(pair[1], 0.0)
                 found[pair] += value / (2 + place)
+        most = max(found.values(), default=1.0)
+        for pair, value in self._related.items():
+            if self._weight(pair):
+                found[pair] += value * most
         return dict(found)
 
     # chunks
@@ -163,6 +185,8 @@ class GraphSearch:
                 found[key] += value**2
         for key in self._named:
             found[key] += 0.5
+        for key, value in self._alike.items():
+            found[key] += 0.5 * value
         return {key: min(1.0, value) * self._specificity(key) for key, value in found.items()}
 
     def _specificity(self, key: str) -> float:
@@ -200,7 +224,8 @@ class GraphSearch:
         """Where a walker from the first hits and the named entities is, without where it began."""
         matrix = self._graph.matrix
         reset = np.zeros(matrix.size)
-        self._begin_at(reset, {matrix.number[key]: value for key, value in self._named.items()}, _NAMED_SHARE)
+        entities = {matrix.number[key]: value for key, value in {**self._alike, **self._named}.items()}
+        self._begin_at(reset, entities, _NAMED_SHARE)
         hits = {matrix.place[at]: value for at, value in self._first_hits().items() if at in matrix.place}
         self._begin_at(reset, hits, 1.0 - _NAMED_SHARE)
         return matrix.walked(reset)
@@ -247,3 +272,11 @@ def _spread(hits: Sequence[tuple[int, float]]) -> dict[int, float]:
     """Relevance from 1, the best hit's, to 0, the last one's, whatever the text search counts in."""
     best, last = (hits[0][1], hits[-1][1]) if hits else (0.0, 0.0)
     return {chunk_id: (value - last) / (best - last) if best > last else 1.0 for chunk_id, value in hits}
+
+
+def _over(near: Sequence[tuple[_Key, float]]) -> list[tuple[_Key, float]]:
+    """Cosines as values from 1, the best one's, towards 0, the last one's, which only shows what anything reaches."""
+    if len(near) < 2:
+        return list(near)
+    best, last = near[0][1], near[-1][1]
+    return [(key, (value - last) / (best - last)) for key, value in near[:-1]] if best > last else list(near)

@@ -8,20 +8,25 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
 
+import numpy as np
 from sqlalchemy import Connection
 
-from server.db import graphs, kbs
+from server.db import graph_vectors, graphs, kbs
 from server.db import jobs as job_rows
+from server.db.graph_vectors import ItemVector
 from server.db.graphs import BuildState, Unread
+from server.db.vectors import pack, text_hash
 from server.domain import Edits, GraphOptions, Job, KnowledgeBase, Progress
-from server.errors import BudgetSpent, NotFound
+from server.errors import BudgetSpent, EmbeddingError, NotFound
 from server.graph.describe import digest_of, with_much_to_say
 from server.graph.extractor import NLP
 from server.graph.extractors import Extractors
 from server.graph.identity import entity_key
 from server.graph.index import GraphIndex
 from server.graph.resolver import SENSE
+from server.graph.vectors import texts_of
 from server.knowledge_base.context import KBContext
+from server.retrieval.analysis import language
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +45,9 @@ def graph_options(context: KBContext, kb: KnowledgeBase) -> GraphOptions:
     return GraphOptions.of({**base.as_dict(), **kb.graph_options})
 
 
-def queue_build(sql: Connection, context: KBContext, kb: KnowledgeBase) -> bool:
-    """Let the graph of a knowledge base be built where it is behind and may be; whether there is a new job."""
-    if not kb.generation.has_graph or not graphs.is_behind(sql, kb.generation.id):
+def queue_build(sql: Connection, context: KBContext, kb: KnowledgeBase, *, again: bool = False) -> bool:
+    """Let the graph of a knowledge base be built where it is behind (or `again`) and may be; whether there is a job."""
+    if not kb.generation.has_graph or not (again or graphs.is_behind(sql, kb.generation.id)):
         return False
     budget = graph_options(context, kb).budget
     if budget is not None and state_of(sql, kb).tokens >= budget:
@@ -84,6 +89,7 @@ class GraphHandler:
         with self._context.db.write() as sql:
             forgotten = forget_edits(sql, _knowledge_base(sql, job))
         yield from self._summarize(job)
+        yield from self._embed(job)
         if forgotten:
             self._context.db.scrub()
 
@@ -139,6 +145,40 @@ class GraphHandler:
             yield Progress(state.done, state.total)
         forget_summaries(self._context, kb)
 
+    def _embed(self, job: Job) -> Iterator[Progress]:
+        """Give all that has a description a vector of it. A model that fails costs vectors and not the graph: the next
+        build asks again."""
+        with self._context.db.read() as sql:
+            kb = _knowledge_base(sql, job)
+        wanted, stale = vectors_wanted(self._context, kb)
+        model = self._context.embeddings.get(kb.generation.embed_model)
+        try:
+            for at in range(0, len(wanted), model.batch_size):
+                part = wanted[at : at + model.batch_size]
+                vectors = model.embed_passages([text for _, text in part])
+                rows = [
+                    ItemVector(item, text_hash(text), language(text), pack(vector))
+                    for (item, text), vector in zip(part, vectors, strict=True)
+                    if np.isfinite(vector[0])
+                ]
+                with self._context.db.write() as sql:
+                    graph_vectors.put(sql, kb.generation.id, rows)
+                yield Progress(0, 0)
+        except EmbeddingError as error:
+            log.warning("entities have no vectors yet: %s", error.message)
+        with self._context.db.write() as sql:
+            graph_vectors.drop(sql, kb.generation.id, stale)
+
+
+def vectors_wanted(context: KBContext, kb: KnowledgeBase) -> tuple[list[tuple[str, str]], list[str]]:
+    """((item, text) of what has no vector of what is said of it now, items that are not there any more)."""
+    with context.db.read() as sql:
+        stored = graph_vectors.digests(sql, kb.generation.id)
+    with opened(context, kb) as index:
+        texts = dict(texts_of(index.graph, index.summaries))
+    wanted = [(item, text) for item, text in texts.items() if stored.get(item) != text_hash(text)]
+    return wanted, [item for item in stored if item not in texts]
+
 
 @contextmanager
 def opened(context: KBContext, kb: KnowledgeBase) -> Iterator[GraphIndex]:
@@ -148,6 +188,7 @@ def opened(context: KBContext, kb: KnowledgeBase) -> Iterator[GraphIndex]:
             now = kbs.get(sql, kb.id) or kb
             changed = kbs.changes_since(sql, now, index.version) if index.version else None
             index.advance(sql, replace(now, generation=kb.generation), changed)
+            index.load_vectors(sql, kb.generation.id, context.default_transform(kb.generation.embed_model))
         yield index
 
 
@@ -186,6 +227,16 @@ def forget_edits(sql: Connection, kb: KnowledgeBase) -> bool:
         return False
     graphs.set_edits(sql, kb.generation, kept)
     return True
+
+
+def forget_vectors(context: KBContext, kb: KnowledgeBase) -> None:
+    """Drop vectors of texts that are not said any more; the next build makes those that are missing then."""
+    with context.db.read() as sql:
+        if not graph_vectors.stamp(sql, kb.generation.id)[0]:
+            return
+    wanted, gone = vectors_wanted(context, kb)
+    with context.db.write() as sql:
+        graph_vectors.drop(sql, kb.generation.id, [*gone, *(item for item, _ in wanted)])
 
 
 def forget_summaries(context: KBContext, kb: KnowledgeBase) -> None:

@@ -12,7 +12,10 @@ from server.graph.graph import Graph, Pair
 from server.graph.identity import LONGEST_NAME, entity_key
 from server.graph.resolver import SENSE
 from server.knowledge_base.context import KBContext
-from server.knowledge_base.graph_builds import opened
+from server.knowledge_base.graph_builds import opened, queue_build
+
+MOST_IMPORTED = 200_000
+"""Entities and relations in one import; all that people add is held in memory."""
 
 
 class GraphEditor:
@@ -65,6 +68,37 @@ class GraphEditor:
         self._change(
             lambda edits: replace(edits, entities={**edits.entities, key: entity}, hidden=edits.hidden - {key})
         )
+
+    def add_all(self, entities: Sequence[Mention], relations: Sequence[Relation]) -> dict[str, int]:
+        """Add what is not there; what is there stays as it is. Returns how many of each were new.
+
+        Raises:
+            InvalidRequest: there are more than MOST_IMPORTED.
+        """
+        if len(entities) + len(relations) > MOST_IMPORTED:
+            raise InvalidRequest(
+                f"一次最多导入 {MOST_IMPORTED} 项 / at most {MOST_IMPORTED} items can be imported at a time"
+            )
+        with opened(self._context, self._kb) as index:
+            graph = index.graph
+            names = {one.name: _first(graph.keys_of(one.name)) for one in entities}
+            for relation in relations:
+                for name in (relation.source, relation.target):
+                    names.setdefault(name, _first(graph.keys_of(name)))
+            known_pairs = set(graph.edges)
+        new = {_key(one.name): one for one in entities if names[one.name] is None}
+        of = {name: key or _key(name) for name, key in names.items()}
+        pairs = {(of[one.source], of[one.target]): one for one in relations if of[one.source] != of[one.target]}
+        fresh = {pair: one for pair, one in pairs.items() if pair not in known_pairs}
+
+        def added(edits: Edits) -> Edits:
+            return replace(
+                edits, entities={**new, **edits.entities}, relations={**fresh, **edits.relations},
+                hidden=edits.hidden - new.keys(), hidden_pairs=edits.hidden_pairs - fresh.keys(),
+            )  # fmt: skip
+
+        self._change(added)
+        return {"entities": len(new), "relations": len(fresh)}
 
     def edit_entity(self, name: str, entity: Mention) -> None:
         """Show an entity with another type or description, or under another name; what is empty stays as it is."""
@@ -139,6 +173,7 @@ class GraphEditor:
     def _change(self, change: Callable[[Edits], Edits]) -> None:
         with self._context.db.write() as sql:
             graphs.set_edits(sql, self._kb.generation, change(graphs.edits(sql, self._kb.id)))
+            queue_build(sql, self._context, self._kb, again=True)  # for what follows from the graph
 
 
 def known(graph: Graph, name: str) -> str:
@@ -153,6 +188,10 @@ def known(graph: Graph, name: str) -> str:
     if len(keys) > 1:
         raise InvalidRequest(f"{name} 指多个实体，请用 id / {name} means several, use an id: {', '.join(keys)}")
     return keys[0]
+
+
+def _first(keys: Sequence[str]) -> str | None:
+    return keys[0] if keys else None
 
 
 def _key(name: str) -> str:

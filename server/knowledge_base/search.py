@@ -5,36 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from server.domain import Condition, Hit
+from server.domain import Found, Hit, SearchOptions
 from server.errors import ZhikuError
 from server.knowledge_base.gates import Gates
 from server.knowledge_base.service import KBService
 from server.retrieval.rerank import Reranker
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """What is wanted of a search; None = as configured. `rerank` False leaves the order that retrieval gave; `mode`
-    follows the graph of knowledge bases that have one."""
-
-    top_k: int | None = None
-    score_threshold: float | None = None
-    search_type: str | None = None
-    where: Condition | None = None
-    rerank: bool = True
-    mode: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Hits, best first, and what went wrong without spoiling them."""
-
-    hits: list[Hit]
-    warnings: tuple[str, ...] = ()
 
 
 class Searcher:
@@ -56,23 +35,18 @@ class Searcher:
         reranks = self._reranker is not None and options.rerank
         wanted = max(top_k, self._candidates) if reranks else top_k
         lists = await asyncio.gather(*(self._one(service, query, options, wanted) for service in services))
-        hits = _merged(lists)
+        hits, facts = _merged([found.hits for found in lists]), tuple(fact for found in lists for fact in found.facts)
         if not reranks or len(hits) < 2:
-            return Found(hits[:top_k])
-        return await self._reranked(query, hits[:wanted], top_k)
+            return Found(hits[:top_k], facts=facts)
+        return replace(await self._reranked(query, hits[:wanted], top_k), facts=facts)
 
     async def close(self) -> None:
         """Close connections."""
         if self._reranker is not None:
             await self._reranker.close()
 
-    async def _one(self, service: KBService, query: str, options: SearchOptions, top_k: int) -> list[Hit]:
-        def search() -> list[Hit]:
-            return service.search_docs(
-                query, top_k, options.score_threshold, options.search_type, options.where, options.mode
-            )
-
-        return await self._gates.run(service.kb_name, search)
+    async def _one(self, service: KBService, query: str, options: SearchOptions, top_k: int) -> Found:
+        return await self._gates.run(service.kb_name, lambda: service.find(query, replace(options, top_k=top_k)))
 
     async def _reranked(self, query: str, hits: Sequence[Hit], top_k: int) -> Found:
         """The hits in the reranker's order; a reranker that is down costs its order and not the search."""

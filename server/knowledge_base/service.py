@@ -21,10 +21,12 @@ from server.db.vectors import FloatArray, pack
 from server.domain import (
     Chunk,
     Condition,
+    Found,
     Generation,
     Hit,
     KnowledgeBase,
     Progress,
+    SearchOptions,
     StoredChunk,
     StoredFile,
 )
@@ -401,6 +403,12 @@ class KBService(StoreHooks):
                 except StaleIndex:
                     continue
         raise Busy("索引正在更新，请重试 / the index is changing too fast, try again")
+
+    def find(self, query: str, options: SearchOptions) -> Found:
+        """What `search_docs` finds, and what a graph says beside it."""
+        return Found(self.search_docs(
+            query, options.top_k, options.score_threshold, options.search_type, options.where, options.mode
+        ))  # fmt: skip
 
     def closeness(self, query: str, texts: Sequence[str]) -> list[float]:
         """How near each of these texts is to a question, as the cosine of their vectors; nothing is stored."""

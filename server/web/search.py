@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from configs import SearchEngineSettings
-from server.domain import Hit
+from server.domain import Found, Hit
 
 if TYPE_CHECKING:
     from server.web.base import WebResult
@@ -35,7 +35,7 @@ class WebSearch:
         """Whether an engine has what it needs."""
         return name in self._engines.usable
 
-    def finder(self, engine_name: str, top_k: int) -> Callable[[str], Awaitable[Sequence[Hit]]]:
+    def finder(self, engine_name: str, top_k: int) -> Callable[[str], Awaitable[Found]]:
         """Finds pages with an engine.
 
         Raises:
@@ -43,8 +43,8 @@ class WebSearch:
         """
         engine = self._engines.get(engine_name)
 
-        async def find(question: str) -> list[Hit]:
-            return [_hit(result) for result in await engine.search(question, top_k)]
+        async def find(question: str) -> Found:
+            return Found([_hit(result) for result in await engine.search(question, top_k)])
 
         return find
 

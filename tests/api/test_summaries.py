@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from server.chat.context import estimate_tokens
 from server.chat.summary import extract, packed
 from server.models.fake_llm import FakeLLM, Reply
+from server.tokens import estimate_tokens
 from tests.conftest import Api, app_of, fake_settings, llm_model
 
 BASE = "/knowledge_base/kb_summary_api"

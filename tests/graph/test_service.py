@@ -298,3 +298,50 @@ def test_people_add_change_and_leave_out(graph_api: Api) -> None:
     assert "Mary Somerville" not in [entity["name"] for entity in filtered["entities"]]
     export = graph_api.http.get("/graph/export", params={"knowledge_base_name": "g"}).text
     assert '"name":"Mary Somerville","type":"person"' in export
+
+
+def imported(api: Api, data: bytes, name: str = "copy") -> Any:
+    return api.http.post("/graph/import", data={"knowledge_base_name": name}, files={"file": ("graph", data)}).json()
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "graphml"])
+def test_a_graph_that_was_exported_can_be_imported(graph_api: Api, format_: str) -> None:
+    named = {"knowledge_base_name": "g"}
+    graph_api.post(
+        "/graph/entity/create", **named, name="Mary Somerville", type="person", description="她写了《天体力学》"
+    )
+    graph_api.post("/graph/entity/create", **named, name="Ada & <Co>")
+    graph_api.post("/graph/relation/create", **named, source="Mary Somerville", target="Ada & <Co>", weight=3)
+    before = graph_api.http.get("/graph/export", params={**named, "format": format_}).content
+    graph_api.create("copy", vector_store_type="graph")
+    counts = imported(graph_api, before)["data"]
+    state = graph_api.http.get("/graph/state", params={"knowledge_base_name": "copy"}).json()
+    assert counts == {"entities": state["entities"], "relations": state["relations"]}
+    assert state["entities"] == graph_api.http.get("/graph/state", params=named).json()["entities"] > 2
+    found = graph_api.http.get("/graph/entities", params={"knowledge_base_name": "copy", "query": "mary"}).json()
+    assert found["entities"][0]["description"] == "她写了《天体力学》"
+    assert imported(graph_api, before)["data"] == {"entities": 0, "relations": 0}
+    graph_api.post("/knowledge_base/delete_knowledge_base", json="copy")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty"),
+        (b"source,target\n1,2", "line 1"),
+        (b'{"kind": "entity", "name": "A"}\n{"kind": "relation", "source": "A"}', "line 2"),
+        (b'{"kind": "relation", "source": "A", "target": "B", "weight": -1}', "line 1"),
+        (b'{"kind": "entity", "name": ""}', "line 1"),
+        (b"<graphml><graph><edge source='1' target='2'/></graph></graphml>", "invalid node or edge"),
+        (b"<graphml><graph>", "XML"),
+        (
+            b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><graphml><graph><node id="&a;"/></graph></graphml>',
+            "",
+        ),
+    ],
+)
+def test_what_is_no_graph_is_refused_with_the_reason(graph_api: Api, data: bytes, reason: str) -> None:
+    answer = imported(graph_api, data, "g")
+    assert answer["code"] in (400, 422)
+    assert reason in answer["msg"]
+    assert "root:" not in answer["msg"]

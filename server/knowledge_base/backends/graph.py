@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from typing_extensions import override
 
@@ -15,22 +15,27 @@ from server.db import graphs, kbs
 from server.db import jobs as job_rows
 from server.db.graphs import BuildState
 from server.db.vectors import FloatArray
-from server.domain import Condition, Generation, GraphOptions, Hit
+from server.domain import Condition, Found, Generation, GraphOptions, Hit, Keywords, SearchOptions
+from server.graph.facts import facts_of, within
 from server.graph.graph import Graph
 from server.graph.index import GraphIndex
-from server.graph.search import GRAPH_MODES, GraphFound, GraphMode, GraphSearch, entities_named
+from server.graph.search import GRAPH_MODES, NEAREST, GraphFound, GraphMode, GraphSearch, entities_named
+from server.graph.vectors import Near
 from server.knowledge_base.context import Space
 from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.graph_builds import (
     GRAPH,
     forget_edits,
     forget_summaries,
+    forget_vectors,
     graph_options,
     opened,
     queue_build,
+    state_of,
 )
 from server.knowledge_base.graph_edits import GraphEditor
 from server.knowledge_base.service import NO_LIMIT, KBService
+from server.retrieval.analysis import language
 from server.retrieval.hybrid import Question, scored
 
 _TEXT_HITS = 50
@@ -83,27 +88,57 @@ class GraphKBService(KBService):
         dropped for its score then unless a threshold is given: what is two steps away need not be like the question."""
         if mode not in GRAPH_MODES:
             return super().search_docs(query, top_k, score_threshold, search_type, where)
-        _, hits = self.follow(query, mode, where, score_threshold)
-        limit = NO_LIMIT if score_threshold is None else score_threshold
-        kept = [hit for hit in hits if hit.score is None or hit.score <= limit]
-        return kept[: top_k or self.context.settings.top_k]
+        return self.find(query, SearchOptions(top_k, score_threshold, search_type, where, mode=mode)).hits
 
-    def follow(
-        self, query: str, mode: GraphMode, where: Condition | None = None, score_threshold: float | None = None
-    ) -> tuple[GraphFound, list[Hit]]:
+    @override
+    def find(self, query: str, options: SearchOptions) -> Found:
+        """As everywhere; with a mode of GRAPH_MODES also what the graph says of the entities and relations that it
+        follows, where these hits bear it out."""
+        if options.mode not in GRAPH_MODES:
+            return super().find(query, options)
+        found, hits = self.follow(query, options)
+        limit = NO_LIMIT if options.score_threshold is None else options.score_threshold
+        kept = [hit for hit in hits if hit.score is None or hit.score <= limit]
+        kept = kept[: options.top_k or self.context.settings.top_k]
+        with self.index() as index:
+            facts = facts_of(
+                index.graph, index.summaries, found, {int(hit.id) for hit in kept}, self.allowed(options.where)
+            )
+        settings = self.context.settings
+        return Found(kept, facts=tuple(within(facts, settings.graph_entity_tokens, settings.graph_relation_tokens)))
+
+    def follow(self, query: str, options: SearchOptions) -> tuple[GraphFound, list[Hit]]:
         """What a graph mode finds, and its best chunks; nothing when the question is about something else: no passage
         is near it, and it names no entity."""
-        kb, allowed = self.kb(), self.allowed(where)
+        kb, where, mode = self.kb(), options.where, cast(GraphMode, options.mode)
+        allowed, score_threshold = self.allowed(where), options.score_threshold
         text = super().search_docs(query, _TEXT_HITS, score_threshold, None, where)
         if not text:
             with opened(self.context, kb) as index:
-                if not entities_named(index.graph, query, allowed):
+                if not (options.keywords.low or entities_named(index.graph, query, allowed)):
                     return GraphFound([], [], []), []
             text = super().search_docs(query, _TEXT_HITS, NO_LIMIT, None, where)
         seeds = [(int(hit.id), hit.relevance or 0.0) for hit in text]
+        vectors = self._question_vectors(kb.generation, query, options.keywords)
         with opened(self.context, kb) as index:
-            found = GraphSearch(index.graph, query, seeds, allowed).run(mode)
+            near = index.vectors.near(index.graph, vectors, NEAREST, allowed) if vectors else Near()
+            named = options.keywords.low
+            found = GraphSearch(index.graph, query, seeds, allowed, named=named, near=near).run(mode)
         return found, self._hits(kb.generation, query, found, text)
+
+    def _question_vectors(
+        self, generation: Generation, query: str, keywords: Keywords
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Unit vectors, shape (d,), of what is asked about entities and about themes; None without a model."""
+        transform = self.indexes.transform(generation)
+        vectors = []
+        for words in (keywords.low, keywords.high):
+            text = ", ".join(words) or query
+            raw = self._query_vector(generation, text, required=False)
+            if raw is None:
+                return None
+            vectors.append(transform.apply_query(raw, language(text)))
+        return vectors[0], vectors[1]
 
     def allowed(self, where: Condition | None) -> set[int] | None:
         """The chunks that meet a condition; None for all."""
@@ -129,13 +164,14 @@ class GraphKBService(KBService):
             for place, hit in enumerate(ranked, start=1)
         ]
 
-    def build_state(self) -> tuple[dict[str, BuildState], bool, str]:
-        """(how far it is by file, whether it is being built, why the last build ended before its end)."""
+    def build_state(self) -> tuple[BuildState, dict[str, BuildState], bool, str]:
+        """(how far it is in all, the same by file, whether it is being built, why the last build ended too early)."""
         kb = self.kb()
         with self.context.db.read() as sql:
             last = job_rows.last(sql, kb.id, GRAPH)
             reason = last.reason if last and last.state == "failed" else ""
-            return graphs.states(sql, kb.generation.id), bool(job_rows.active(sql, kb.id, GRAPH)), reason
+            by_file = graphs.states(sql, kb.generation.id)
+            return state_of(sql, kb), by_file, bool(job_rows.active(sql, kb.id, GRAPH)), reason
 
     def retry_build(self) -> int:
         """Read failed chunks again, and go on where a build had ended; returns the number of chunks that failed."""
@@ -176,8 +212,10 @@ class GraphKBService(KBService):
         kb = self.kb()
         with self.context.db.write() as sql:
             forget_edits(sql, kb)
-            queue_build(sql, self.context, kb)
         forget_summaries(self.context, kb)
+        forget_vectors(self.context, kb)
+        with self.context.db.write() as sql:
+            queue_build(sql, self.context, kb, again=True)
         super().settle()  # also scrubs the disk of what was forgotten
 
     # ---- the vectors

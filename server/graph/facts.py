@@ -1,0 +1,58 @@
+"""What a model is told of entities and relations, beside the passages that bear it out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from server.domain import Fact
+from server.graph.describe import Summaries, description_between, description_of
+from server.graph.graph import Graph
+from server.graph.search import GraphFound
+from server.tokens import estimate_tokens
+
+ENTITY, RELATION = "entity", "relation"
+
+
+def facts_of(
+    graph: Graph, summaries: Summaries, found: GraphFound, shown: Collection[int], allowed: Collection[int] | None
+) -> Iterator[Fact]:
+    """What is said of the entities and then of the relations that a search found, the best first. Only what has a
+    description, and one that a `shown` chunk bears out: an answer can cite it then."""
+    for key, _ in found.entities:
+        if key in graph.nodes and (chunks := _among(graph.nodes[key].chunks, shown)):
+            entity = graph.shown(key)
+            if said := description_of(graph, key, summaries, allowed):
+                kind = f" ({entity.type})" if entity.type else ""
+                yield Fact(ENTITY, f"{entity.name}{kind}: {said}", chunks)
+    for pair, _ in found.relations:
+        if pair in graph.edges and (chunks := _among(graph.edges[pair].chunks, shown)):
+            ends = tuple(graph.shown(key).name for key in pair)
+            if said := description_between(graph, pair, allowed):
+                yield Fact(RELATION, f"{ends[0]} → {ends[1]}: {said}", chunks)
+
+
+def within(facts: Iterable[Fact], entity_tokens: int, relation_tokens: int) -> list[Fact]:
+    """As many of each kind, the best first, as fit into a number of tokens."""
+    room, kept = {ENTITY: entity_tokens, RELATION: relation_tokens}, []
+    for fact in facts:
+        room[fact.kind] -= estimate_tokens(fact.text)
+        if room[fact.kind] >= 0:
+            kept.append(fact)
+    return kept
+
+
+def _among(chunks: Iterable[int], shown: Collection[int]) -> frozenset[str]:
+    return frozenset(str(chunk_id) for chunk_id in chunks if chunk_id in shown)
+
+
+def as_lines(facts: Sequence[Fact], numbers: dict[str, int]) -> str:
+    """A line for each fact that sources bear out, with their numbers; `numbers` are those of the sources by chunk."""
+    lines = []
+    for fact in facts:
+        marks = sorted(numbers[chunk_id] for chunk_id in fact.chunk_ids if chunk_id in numbers)
+        if marks:
+            lines.append(f"- {' '.join(fact.text.split())} {''.join(f'[{number}]' for number in marks[:_MARKS])}")
+    return "\n".join(lines)
+
+
+_MARKS = 3
