@@ -255,10 +255,10 @@ class ServerProcess:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "ZHIKU_CONFIG_DIR": str(self.config_dir), "COLUMNS": "200", "NO_COLOR": "1"}
 
-    def start(self) -> ServerProcess:
+    def start(self, *options: str, patience: float = 90) -> ServerProcess:
         log = self.folder / "server.log"
-        self._process = processes.start(("serve", "--port", str(self.port)), self.environment, log, log)
-        deadline = time.monotonic() + 90  # a shared machine may be very slow for a while
+        self._process = processes.start(("serve", "--port", str(self.port), *options), self.environment, log, log)
+        deadline = time.monotonic() + patience  # a shared machine may be very slow for a while
         while self._process.is_alive() and time.monotonic() < deadline:
             with socket.socket() as probe:  # the service listens when all else is done
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
