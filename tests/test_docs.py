@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,10 +38,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         server.kill()
 
 
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What the commands find where they are run: of the documentation one page, for each is embedded in earnest."""
+    (tmp_path / "docs").mkdir()
+    for path in (*READMES, PROJECT_ROOT / "docs" / "operations.md"):
+        shutil.copy(path, tmp_path / path.relative_to(PROJECT_ROOT))
+    return tmp_path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
-def test_the_commands_of_the_readme_work(page: Path, served: ServerProcess) -> None:
+def test_the_commands_of_the_readme_work(page: Path, served: ServerProcess, checkout: Path) -> None:
     zhiku = f"{sys.executable} -m server.cli"
+    path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
     scripts = [text for text in blocks(page, "sh") if "make run" not in text]
     assert len(scripts) == 2
     outputs = []
@@ -49,8 +61,8 @@ def test_the_commands_of_the_readme_work(page: Path, served: ServerProcess) -> N
         )
         done = subprocess.run(
             ["bash", "-eu", "-c", text],
-            cwd=PROJECT_ROOT,
-            env=served.environment,
+            cwd=checkout,
+            env={**served.environment, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -62,6 +74,7 @@ def test_the_commands_of_the_readme_work(page: Path, served: ServerProcess) -> N
     assert "3.11" in outputs[0]
     assert "[1]" in outputs[0]
     assert '"docs"' in outputs[0]
+    assert "[1]" in outputs[1]
 
 
 @pytest.mark.slow
