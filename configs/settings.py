@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import (
     BaseSettings,
@@ -18,6 +20,15 @@ CONFIG_DIR = Path(__file__).resolve().parent
 PROJECT_ROOT = CONFIG_DIR.parent
 EXTRACTIVE = "extractive"
 EMBEDDED = "multilingual-e5-small"
+
+
+class _YamlFile(YamlConfigSettingsSource):
+    """A settings file, read by the parser in C where there is one: every command reads all files."""
+
+    def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        found: dict[str, Any] | None = yaml.load(file_path.read_bytes(), loader)
+        return found or {}
 
 
 class _Section(BaseModel):
@@ -255,5 +266,5 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments win over the environment, the environment over files."""
         folder = Path(os.environ.get("ZHIKU_CONFIG_DIR", CONFIG_DIR))
-        files = [YamlConfigSettingsSource(settings_cls, yaml_file=path) for path in sorted(folder.glob("*.yaml"))]
+        files = [_YamlFile(settings_cls, yaml_file=path) for path in sorted(folder.glob("*.yaml"))]
         return init_settings, env_settings, *files

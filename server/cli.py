@@ -83,6 +83,7 @@ def serve(
         log_level=settings.log_level.lower(),
         access_log=settings.log_level == "DEBUG",
         timeout_graceful_shutdown=5,
+        ws="none",
         proxy_headers=False,  # only links need them, and take more of them than uvicorn would
     )
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from sqlalchemy.exc import SQLAlchemyError
 
 from configs import Settings
-from server.api.deps import Service
 from server.chat.agent import Agent
 from server.chat.history import History
 from server.chat.keywords import KeywordWriter
@@ -43,6 +42,7 @@ from server.models.chat_models import ChatModels
 from server.models.registry import default_transform, embedding_models
 from server.prompts import Prompts
 from server.retrieval.rerank import reranker_of
+from server.service import Service
 from server.web.search import WebSearch
 
 log = logging.getLogger(__name__)

@@ -8,12 +8,11 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from configs import ChatModelSettings, EmbeddingModelSettings, Settings
 from server.app import create_app
 from server.db.session import Database
 from server.models.fake_llm import FakeLLM
+from tests import processes
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -241,7 +241,7 @@ class ServerProcess:
         self.config_dir = folder / "configs"
         self.config_dir.mkdir(parents=True, exist_ok=True)
         self.write(**settings)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: BaseProcess | None = None
 
     def write(self, **settings: Any) -> None:
         values = fake_settings(self.folder / "data", **settings).model_dump(mode="json", exclude_unset=True)
@@ -251,22 +251,25 @@ class ServerProcess:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self) -> ServerProcess:
-        environment = {**os.environ, "ZHIKU_CONFIG_DIR": str(self.config_dir)}
-        command = [sys.executable, "-m", "server.cli", "serve", "--port", str(self.port)]
-        log = (self.folder / "server.log").open("ab")
-        self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        log.close()
-        deadline = time.monotonic() + 90  # a shared machine may be very slow for a while
-        while time.monotonic() < deadline:
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "ZHIKU_CONFIG_DIR": str(self.config_dir), "COLUMNS": "200", "NO_COLOR": "1"}
+
+    def start(self, *options: str, patience: float = 90) -> ServerProcess:
+        log = self.folder / "server.log"
+        self._process = processes.start(("serve", "--port", str(self.port), *options), self.environment, log, log)
+        deadline = time.monotonic() + patience  # a shared machine may be very slow for a while
+        while self._process.is_alive() and time.monotonic() < deadline:
+            with socket.socket() as probe:  # the service listens when all else is done
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    break
+            time.sleep(0.05)
+        with self.api().http as client:
             try:
-                if httpx.get(f"{self.url}/health", timeout=2).status_code == 200:
-                    return self
-            except httpx.HTTPError:
-                time.sleep(0.05)
-            if self._process.poll() is not None:
-                break
-        raise AssertionError((self.folder / "server.log").read_text(errors="replace")[-3000:])
+                assert client.get("/health").status_code == 200
+            except httpx.TransportError:
+                raise AssertionError(log.read_text(errors="replace")[-3000:]) from None
+        return self
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
@@ -275,13 +278,19 @@ class ServerProcess:
         self._end(signal.SIGTERM)
 
     def _end(self, number: int) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(30)
+        if self._process is not None and self._process.pid is not None:
+            if self._process.is_alive():
+                os.kill(self._process.pid, number)
+            self._process.join(30)
+            assert not self._process.is_alive()
             self._process = None
 
+    def zhiku(self, *words: str) -> processes.Done:
+        """`zhiku …` beside the service, which may run or not."""
+        return processes.run(words, self.environment)
+
     def api(self) -> Api:
-        return Api(httpx.Client(base_url=self.url, timeout=120))
+        return Api(httpx.Client(base_url=self.url, timeout=120, verify=False))  # what verifies takes long to load
 
 
 @pytest.fixture

@@ -9,17 +9,16 @@ from contextlib import contextmanager
 from fastapi.testclient import TestClient
 
 from configs import EmbeddingModelSettings, Settings
-from server.app import create_app
 from server.knowledge_base.doctor import examine
 from server.runtime import Runtime
-from tests.conftest import Api
+from tests.conftest import Api, app_of
 
 SLOW = [EmbeddingModelSettings(name="fake", provider="fake", options={"dimension": 16, "delay": 0.01})]
 
 
 @contextmanager
 def running(settings: Settings) -> Iterator[Api]:
-    with TestClient(create_app(settings)) as client:
+    with TestClient(app_of(settings)) as client:
         yield Api(client)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -16,20 +15,28 @@ from server.knowledge_base.backends.faiss_index import FaissIndex
 from server.knowledge_base.operations import service_of
 from server.runtime import Runtime
 from tests.conftest import ServerProcess, fake_settings
+from tests.processes import Done
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., Done]
 
 
 @pytest.fixture
 def zhiku(process: ServerProcess) -> Run:
     """Runs `zhiku …` on the data root of a process that may run or not."""
-    environment = {**os.environ, "ZHIKU_CONFIG_DIR": str(process.config_dir), "COLUMNS": "200", "NO_COLOR": "1"}
+    return process.zhiku
 
+
+def test_the_long_way(process: ServerProcess) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "server.cli", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(
+            command, env=process.environment, capture_output=True, text=True, timeout=300, check=False
+        )
 
-    return run
+    assert run("kb", "create", "手册").stdout == "已新增知识库 / created: 手册\n"
+    failed = run("kb", "search", "nowhere", "x")
+    assert (failed.returncode, failed.stdout, "nowhere" in failed.stderr) == (1, "", True)
+    assert "Traceback" not in failed.stderr
 
 
 def test_a_knowledge_base_from_a_folder(zhiku: Run, tmp_path: Path) -> None:

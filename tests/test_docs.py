@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,24 +28,41 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The service as `make run` starts it; one for all pages, for it makes its model and reads its samples first."""
+    server = ServerProcess(tmp_path_factory.mktemp("readme"), default_embed_model=EMBEDDED)
+    try:
+        yield server.start("--samples", patience=PATIENCE)
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What the commands find where they are run: of the documentation one page, for each is embedded in earnest."""
+    (tmp_path / "docs").mkdir()
+    for path in (*READMES, PROJECT_ROOT / "docs" / "operations.md"):
+        shutil.copy(path, tmp_path / path.relative_to(PROJECT_ROOT))
+    return tmp_path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
-def test_the_commands_of_the_readme_work(page: Path, process: ServerProcess, tmp_path: Path) -> None:
-    process.write(default_embed_model=EMBEDDED)
-    process.start()
-    environment = {**os.environ, "ZHIKU_CONFIG_DIR": str(process.config_dir), "NO_COLOR": "1"}
+def test_the_commands_of_the_readme_work(page: Path, served: ServerProcess, checkout: Path) -> None:
     zhiku = f"{sys.executable} -m server.cli"
+    path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
     scripts = [text for text in blocks(page, "sh") if "make run" not in text]
     assert len(scripts) == 2
     outputs = []
     for script in scripts:
         text = (
-            script.replace(":7861", f":{process.port}").replace(".venv/bin/zhiku", zhiku).replace("curl ", "curl -sS ")
+            script.replace(":7861", f":{served.port}").replace(".venv/bin/zhiku", zhiku).replace("curl ", "curl -sS ")
         )
         done = subprocess.run(
             ["bash", "-eu", "-c", text],
-            cwd=PROJECT_ROOT,
-            env=environment,
+            cwd=checkout,
+            env={**served.environment, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -55,20 +74,15 @@ def test_the_commands_of_the_readme_work(page: Path, process: ServerProcess, tmp
     assert "3.11" in outputs[0]
     assert "[1]" in outputs[0]
     assert '"docs"' in outputs[0]
+    assert "[1]" in outputs[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
-def test_the_python_of_the_readme_works(page: Path, process: ServerProcess) -> None:
-    process.write(default_embed_model=EMBEDDED)
-    environment = {**os.environ, "ZHIKU_CONFIG_DIR": str(process.config_dir)}
-    samples = PROJECT_ROOT / "knowledge_base" / "samples" / "content"
-    command = [sys.executable, "-m", "server.cli", "kb", "add", "samples", str(samples)]
-    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=PATIENCE)
-    process.start()
+def test_the_python_of_the_readme_works(page: Path, served: ServerProcess) -> None:
     (text,) = blocks(page, "python")
     done = subprocess.run(
-        [sys.executable, "-c", text.replace(":7861", f":{process.port}")],
+        [sys.executable, "-c", text.replace(":7861", f":{served.port}")],
         capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -11,8 +11,9 @@ from fastapi import Body as JsonBody
 from fastapi.responses import JSONResponse, Response
 
 from server.api import events, links, shapes
-from server.api.deps import Service, ServiceDep
+from server.api.deps import ServiceDep
 from server.api.gone import unless_gone
+from server.api.proxies import public_url
 from server.api.schemas import BYPASS, BaseResponse
 from server.api.schemas_chat import (
     AgentChat,
@@ -36,6 +37,7 @@ from server.errors import InvalidRequest
 from server.knowledge_base.operations import service_of
 from server.knowledge_base.service import KBService
 from server.names import kb_label
+from server.service import Service
 
 router = APIRouter(prefix="/chat", tags=["Chat"])
 _NO_FEEDBACK = Feedback()
@@ -74,7 +76,7 @@ async def web_finder(service: Service, engine: str, top_k: int | None) -> Finder
 
 def sources_in(service: Service, request: Request, asked: Asked, link: links.Link | None = None) -> shapes.Sources:
     """How sources are shown: with links to the files unless told otherwise."""
-    base = service.public_url(request)
+    base = public_url(request, service.settings)
     quotes = service.chat.quotes(asked)
     none_found = shapes.NOTHING_FOUND if quotes else shapes.NO_HITS
     return shapes.Sources(link or links.to_files(base), base, none_found)

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
 from fastapi.responses import Response
 
-from server.api.deps import Service, ServiceDep
+from server.api.deps import ServiceDep
 from server.api.filters import condition_of
+from server.api.proxies import public_url
 from server.api.retrieval import KB, hit_view
 from server.api.schemas import BaseResponse, KBName
 from server.api.schemas_graph import (
@@ -48,6 +49,7 @@ from server.knowledge_base.backends.graph import GraphKBService
 from server.knowledge_base.graph_edits import GraphEditor
 from server.knowledge_base.operations import service_of
 from server.names import kb_label
+from server.service import Service
 from server.tokens import estimate_tokens
 
 router = APIRouter(prefix="/graph", tags=["Graph"])
@@ -222,7 +224,7 @@ async def graph_neighbourhood(
 @router.post("/query/data", operation_id="graph_query_data")
 async def graph_query_data(body: GraphQuery, request: Request, service: ServiceDep) -> GraphData:
     """The entities, relations and chunks that a question leads to; no language model is asked."""
-    name, base = kb_label(body.knowledge_base_name), service.public_url(request)
+    name, base = kb_label(body.knowledge_base_name), public_url(request, service.settings)
     mode, where = body.mode or "ppr", condition_of(body.filters)
     if mode not in GRAPH_MODES:
         raise InvalidRequest(f"mode 应为 / mode must be one of: {', '.join(GRAPH_MODES)}")

@@ -9,13 +9,14 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
 from server.api import events
-from server.api.deps import Service, ServiceDep
+from server.api.deps import ServiceDep
 from server.api.schemas import BaseResponse, JobView
 from server.db import files, kbs
 from server.db import jobs as job_rows
 from server.domain import Job
 from server.errors import NotFound
 from server.knowledge_base.operations import service_of
+from server.service import Service
 
 router = APIRouter(prefix="/jobs", tags=["Jobs"])
 

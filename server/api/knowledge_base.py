@@ -16,7 +16,7 @@ from fastapi.responses import FileResponse, Response
 from pydantic import TypeAdapter, ValidationError
 
 from server.api import events
-from server.api.deps import Service, ServiceDep
+from server.api.deps import ServiceDep
 from server.api.forms import LargeFormRoute
 from server.api.schemas import (
     PASSWORDS,
@@ -49,6 +49,7 @@ from server.knowledge_base.manifest import compare
 from server.knowledge_base.operations import Outcome, Upload, check_split, service_of
 from server.knowledge_base.service import KBService
 from server.names import file_label, kb_label
+from server.service import Service
 
 router = APIRouter(prefix="/knowledge_base", tags=["Knowledge Base Management"], route_class=LargeFormRoute)
 

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from configs.settings import EMBEDDED, EXTRACTIVE
 from server.api import events, openai_shapes, shapes
 from server.api.chat import chunks_of_mode, sources_in
-from server.api.deps import Service, ServiceDep
+from server.api.deps import ServiceDep
 from server.api.filters import condition_of
 from server.api.gone import unless_gone
 from server.api.schemas import BaseResponse
@@ -28,6 +28,7 @@ from server.domain import Found, SearchOptions
 from server.errors import InvalidRequest, NotFound, ZhikuError
 from server.knowledge_base.operations import service_of
 from server.names import kb_label
+from server.service import Service
 from server.tokens import estimate_tokens
 
 router = APIRouter()

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, File, Form, Query, UploadFile
 from fastapi.responses import FileResponse
 
-from server.api.deps import Service, ServiceDep
+from server.api.deps import ServiceDep
 from server.api.filters import condition_of
 from server.api.forms import LargeFormRoute
 from server.api.knowledge_base import file_response, sent_name
@@ -34,6 +34,7 @@ from server.errors import InvalidRequest
 from server.ingest.pipeline import SplitOptions
 from server.knowledge_base.service import NO_LIMIT, KBService
 from server.knowledge_base.vector_stores import LIBRARY, PURPOSE, uid_of
+from server.service import Service
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=LargeFormRoute)
 

@@ -8,8 +8,16 @@ from collections.abc import Sequence
 
 from fastapi import Request
 
+from configs import Settings
+
 _HOST = re.compile(r"[A-Za-z0-9.\-_]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~\-]+)*/?")
+
+
+def public_url(request: Request, settings: Settings) -> str:
+    """Base of links to this service, with a slash at the end."""
+    base = settings.public_url or base_url(request, settings.trusted_proxies)
+    return base.rstrip("/") + "/"
 
 
 def base_url(request: Request, trusted: Sequence[str]) -> str:

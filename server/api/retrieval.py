@@ -9,8 +9,9 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from server.api import links
-from server.api.deps import Service, ServiceDep
+from server.api.deps import ServiceDep
 from server.api.filters import condition_of
+from server.api.proxies import public_url
 from server.api.schemas import BaseResponse
 from server.api.schemas_retrieval import ChunkIds, ChunkView, EditChunk, HitView, Retrieval, RetrievalResult
 from server.api.text import clean_text, own_metadata
@@ -19,6 +20,7 @@ from server.errors import InvalidRequest, NotFound
 from server.knowledge_base.operations import service_of
 from server.knowledge_base.service import KBService
 from server.names import file_label, kb_label
+from server.service import Service
 
 router = APIRouter(tags=["Retrieval"])
 
@@ -53,7 +55,7 @@ async def retrieve(body: Retrieval, request: Request, service: ServiceDep) -> Re
 
     opened = await service.gates.run_free(services)
     found = await service.searcher.search(opened, body.query, options)
-    base = service.public_url(request)
+    base = public_url(request, service.settings)
     return RetrievalResult(
         hits=[hit_view(hit, base, visible=body.scope == "chunks") for hit in found.hits], warnings=list(found.warnings)
     )

@@ -18,12 +18,13 @@ from configs import ChatModelSettings
 from configs.settings import EXTRACTIVE
 from server.api import shapes
 from server.api.chat import asked_of
-from server.api.deps import Service, ServiceDep
+from server.api.deps import ServiceDep
 from server.api.schemas import BaseResponse
 from server.api.schemas_models import ChangeModel, Completion, EmbedTexts, ListConfigModels, ModelName
 from server.chat.parts import Said
 from server.errors import EmbeddingError, InvalidRequest, ZhikuError
 from server.ingest.splitters.factory import SPLITTERS
+from server.service import Service
 
 router = APIRouter()
 

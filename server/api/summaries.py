@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from server.api import events
-from server.api.deps import Service, ServiceDep
+from server.api.deps import ServiceDep
 from server.api.schemas import BaseResponse
 from server.api.schemas_chat import SummarizeChunks, SummarizeFile, SummarizeKB, SummaryFields
 from server.chat.summary import Summary
@@ -20,6 +20,7 @@ from server.knowledge_base.operations import service_of
 from server.knowledge_base.service import KBService
 from server.knowledge_base.summaries import label_of
 from server.names import file_label, kb_label
+from server.service import Service
 
 router = APIRouter(prefix="/knowledge_base/kb_summary_api", tags=["Knowledge kb_summary_api Management"])
 
