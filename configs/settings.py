@@ -173,6 +173,13 @@ class Settings(BaseSettings):
     graph_token_budget: int | None = Field(
         default=None, ge=1, description="tokens that the graph of a knowledge base may take; default: any number"
     )
+    graph_reports: str = Field(
+        default="nlp",
+        description="who writes reports of communities: nlp (no language model), a model of llm_models, empty = nobody",
+    )
+    graph_community_size: int = Field(
+        default=10, ge=2, le=100, description="entities of a narrowest community, and parts of a wider one, at most"
+    )
     graph_keyword_model: str = Field(
         default="",
         description="a model of llm_models that names what a question is about before a graph search; "
@@ -239,6 +246,8 @@ class Settings(BaseSettings):
                 raise ValueError(f"{field}: two models have the same name (or that of a built-in one)")
         if self.graph_extractor not in ("nlp", *(model.name for model in self.llm_models)):
             raise ValueError(f"graph_extractor: {self.graph_extractor} is neither nlp nor one of llm_models")
+        if self.graph_reports not in ("", "nlp", *(model.name for model in self.llm_models)):
+            raise ValueError(f"graph_reports: {self.graph_reports} is neither nlp nor one of llm_models")
         if self.graph_keyword_model not in ("", *(model.name for model in self.llm_models)):
             raise ValueError(f"graph_keyword_model: {self.graph_keyword_model} is not one of llm_models")
         if self.default_embed_model not in names:

@@ -142,7 +142,7 @@ class GraphOptions:
 
     `extractor` is `nlp` or the name of a language model; `gleanings` tells how often a model is asked for what it has
     missed; `budget` is the number of tokens that all its chunks may take, None = any number. `readings` counts how
-    often all was read anew.
+    often all was read anew. `reports` tells who writes reports of communities: `nlp`, a language model, nobody (empty).
     """
 
     extractor: str
@@ -150,6 +150,7 @@ class GraphOptions:
     gleanings: int = 0
     budget: int | None = None
     readings: int = 0
+    reports: str = "nlp"
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> GraphOptions:
@@ -163,6 +164,38 @@ class GraphOptions:
     def changed(self, **given: Any) -> GraphOptions:
         """The same with what is given; None counts as not given."""
         return replace(self, **{name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a report tells, and the chunks that bear it out, the best first."""
+
+    summary: str
+    explanation: str
+    chunk_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What there is to know about a community of entities. `rating` is its weight from 0 to 10; one that is `degraded`
+    was put together without the language model that should have written it."""
+
+    community: str
+    level: int
+    parent: str
+    children: tuple[str, ...]
+    keys: tuple[str, ...]
+    title: str
+    summary: str
+    rating: float
+    rating_explanation: str = ""
+    findings: tuple[Finding, ...] = ()
+    degraded: bool = False
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "\n".join([self.title, self.summary, *(f"{one.summary}: {one.explanation}" for one in self.findings)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,7 @@ async def graph_settings(body: GraphSettings, service: ServiceDep) -> BaseRespon
             "extractor": body.extractor,
             "entity_types": body.entity_types and [clean_text(one) for one in body.entity_types],
             "gleanings": body.gleanings,
+            "reports": body.reports,
         }
         given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
         if body.token_budget is not None:

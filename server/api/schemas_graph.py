@@ -40,6 +40,7 @@ class GraphSettings(KBName):
     extractor: str | None = Field(default=None, description="nlp (no language model), or the name of a language model")
     entity_types: list[str] | None = Field(default=None, max_length=50, description="what entities may be; [] = usual")
     gleanings: int | None = Field(default=None, ge=0, le=5, description="how often a model is asked for what it missed")
+    reports: str | None = Field(default=None, description="who writes reports: nlp, a language model, empty = nobody")
     token_budget: int | None = Field(default=None, ge=0, description="tokens that the graph may take; 0 = any number")
 
 

@@ -277,14 +277,15 @@ class GraphVectorRow(Base):
 
 
 class GraphReportRow(Base):
-    """The report of a community; `digest` is that of all that the report was made of, so that a community that is
-    unchanged has its report, and another one has not."""
+    """The report of a community, which follows from its entities; `digest` is that of all that the report was made of,
+    and tells whether it is to be written anew."""
 
     __tablename__ = "graph_report"
-    __table_args__ = (UniqueConstraint("generation_id", "digest"), _NEVER_REUSED)
+    __table_args__ = (UniqueConstraint("generation_id", "community"), _NEVER_REUSED)
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     generation_id: Mapped[int] = mapped_column(ForeignKey("generation.id", ondelete="CASCADE"))
+    community: Mapped[str] = mapped_column(String(32))
     digest: Mapped[str] = mapped_column(String(64))
     data: Mapped[bytes] = mapped_column(Blob)
     calls: Mapped[int] = mapped_column(Integer, default=0)

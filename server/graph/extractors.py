@@ -14,6 +14,7 @@ from server.errors import ZhikuError
 from server.graph.extractor import NLP, Extractor, NLPExtractor
 from server.graph.llm import LLMExtractor
 from server.graph.replies import cleaned
+from server.graph.reporter import LLMReporter, Reporter
 from server.models.background import Background
 from server.models.chat import ChatModel, Message
 from server.models.chat_models import ChatModels
@@ -63,8 +64,9 @@ class Extractors:
         Raises:
             ConfigurationError: no such model is configured.
         """
-        if options.extractor != NLP:
-            self._models.get(options.extractor)
+        for name in (options.extractor, options.reports):
+            if name not in (NLP, ""):
+                self._models.get(name)
 
     def of(self, options: GraphOptions) -> Extractor:
         """The extractor of a knowledge base.
@@ -76,6 +78,19 @@ class Extractors:
             return NLPExtractor()
         model, concurrency = self._models.get(options.extractor), self._settings.graph_concurrency
         return LLMExtractor(model, self._prompts, options, self._background, concurrency)
+
+    def reporter(self, options: GraphOptions) -> Reporter | None:
+        """Who writes the reports of a knowledge base's communities; None for nobody.
+
+        Raises:
+            ConfigurationError: no such model is configured.
+        """
+        if not options.reports:
+            return None
+        if options.reports == NLP:
+            return Reporter()
+        model, concurrency = self._models.get(options.reports), self._settings.graph_concurrency
+        return LLMReporter(model, self._prompts, self._background, concurrency)
 
     def estimate(self, options: GraphOptions, sizes: tuple[int, int, int]) -> Estimate:
         """What it would take to read so many chunks: (chunks, their characters, the Chinese ones among them)."""

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import takewhile
+from itertools import islice, takewhile
+from typing import TypeVar
 
 import numpy as np
 from sqlalchemy import Connection
 
-from server.db import graph_vectors, graphs, kbs
+from server.db import chunks as chunk_rows
+from server.db import graph_reports, graph_vectors, graphs, kbs
 from server.db import jobs as job_rows
+from server.db.graph_reports import StoredReport
 from server.db.graph_vectors import ItemVector
 from server.db.graphs import BuildState, Unread
 from server.db.vectors import pack, text_hash
-from server.domain import Edits, GraphOptions, Job, KnowledgeBase, Progress
+from server.domain import Edits, GraphOptions, Job, KnowledgeBase, Progress, Report
 from server.errors import BudgetSpent, EmbeddingError, NotFound
+from server.graph.communities import Community, communities
 from server.graph.describe import digest_of, with_much_to_say
 from server.graph.extractor import NLP
 from server.graph.extractors import Extractors
 from server.graph.identity import entity_key
 from server.graph.index import GraphIndex
+from server.graph.material import Material, material_of
+from server.graph.reporter import Reporter
 from server.graph.resolver import SENSE
 from server.graph.vectors import texts_of
 from server.knowledge_base.context import KBContext
@@ -40,7 +46,7 @@ def graph_options(context: KBContext, kb: KnowledgeBase) -> GraphOptions:
     settings = context.settings
     base = GraphOptions(
         settings.graph_extractor, tuple(settings.graph_entity_types), settings.graph_gleanings,
-        settings.graph_token_budget,
+        settings.graph_token_budget, reports=settings.graph_reports,
     )  # fmt: skip
     return GraphOptions.of({**base.as_dict(), **kb.graph_options})
 
@@ -62,7 +68,9 @@ def queue_build(sql: Connection, context: KBContext, kb: KnowledgeBase, *, again
 def state_of(sql: Connection, kb: KnowledgeBase) -> BuildState:
     """How far the graph of a knowledge base is, and what it took, summaries included."""
     state = BuildState.sum(graphs.states(sql, kb.generation.id).values())
-    return replace(state, tokens=state.tokens + graphs.summary_tokens(sql, kb.generation.id))
+    calls, tokens = graph_reports.spent(sql, kb.generation.id)
+    tokens += graphs.summary_tokens(sql, kb.generation.id)
+    return replace(state, calls=state.calls + calls, tokens=state.tokens + tokens)
 
 
 class GraphHandler:
@@ -89,6 +97,7 @@ class GraphHandler:
         with self._context.db.write() as sql:
             forgotten = forget_edits(sql, _knowledge_base(sql, job))
         yield from self._summarize(job)
+        yield from self._report(job)
         yield from self._embed(job)
         if forgotten:
             self._context.db.scrub()
@@ -145,6 +154,33 @@ class GraphHandler:
             yield Progress(state.done, state.total)
         forget_summaries(self._context, kb)
 
+    def _report(self, job: Job) -> Iterator[Progress]:
+        """Reports of all communities, the narrowest first, for wider ones are made of them; only those are written of
+        which anything has changed."""
+        with self._context.db.read() as sql:
+            kb = _knowledge_base(sql, job)
+            options, state = graph_options(self._context, kb), state_of(sql, kb)
+            stored = {one.report.community: one for one in graph_reports.everything(sql, kb.generation.id)}
+        reporter = self._extractors.reporter(options)
+        if reporter is None:
+            self._drop_reports(kb, stored)
+            return
+        with opened(self._context, kb) as index:
+            found = communities(index.graph, self._context.settings.graph_community_size)
+        reports, spent = _Reports(self._context, kb, reporter, stored), state.tokens
+        for level in range(max((one.level for one in found), default=-1), -1, -1):
+            for tokens in reports.of_level([one for one in found if one.level == level]):
+                spent += tokens
+                if options.budget is not None and spent >= options.budget:
+                    return
+                yield Progress(state.done, state.total)
+        self._drop_reports(kb, stored.keys() - {one.id for one in found})
+
+    def _drop_reports(self, kb: KnowledgeBase, communities_gone: Iterable[str]) -> None:
+        if gone := list(communities_gone):
+            with self._context.db.write() as sql:
+                graph_reports.drop(sql, kb.generation.id, gone)
+
     def _embed(self, job: Job) -> Iterator[Progress]:
         """Give all that has a description a vector of it. A model that fails costs vectors and not the graph: the next
         build asks again."""
@@ -170,6 +206,93 @@ class GraphHandler:
             graph_vectors.drop(sql, kb.generation.id, stale)
 
 
+class _Reports:
+    """The reports of one knowledge base, level after level; `stored` are those that were there before."""
+
+    def __init__(
+        self, context: KBContext, kb: KnowledgeBase, reporter: Reporter, stored: Mapping[str, StoredReport]
+    ) -> None:
+        self._context = context
+        self._kb = kb
+        self._reporter = reporter
+        self._stored = stored
+        self._done: dict[str, Report] = {}
+        self._moved: dict[int, int] = {}
+        """Chunks that have come back under other ids."""
+
+    def of_level(self, level: Sequence[Community]) -> Iterator[int]:
+        """Bring the reports of communities up to date whose parts' are; gives the tokens that each new one took."""
+        materials = self._materials(level)
+        texts = self._texts(materials)
+        digests = {one.community.id: one.digest(self._reporter.recipe, texts) for one in materials}
+        new: list[Material] = []
+        for material in materials:
+            before = self._stored.get(material.community.id)
+            # what had to do without its model is tried again
+            if before is None or before.digest != digests[material.community.id] or before.report.degraded:
+                new.append(material)
+            else:
+                self._keep(before, material)
+        for step in batched(self._reporter.write(new, texts), self._reporter.together):
+            self._put([
+                StoredReport(one.report, digests[one.report.community], one.material.speaking, one.material.sources,
+                             one.calls, one.tokens)
+                for one in step
+            ])  # fmt: skip
+            yield sum(one.tokens for one in step)
+
+    def _materials(self, level: Sequence[Community]) -> list[Material]:
+        with opened(self._context, self._kb) as index:
+            graph = index.graph
+            return [
+                material_of(
+                    graph, index.summaries, one, [self._done[part] for part in one.children if part in self._done],
+                    graph.extractions,
+                )
+                for one in level
+                if all(key in graph.nodes for key in one.keys)  # some may have gone since; the next build follows
+            ]  # fmt: skip
+
+    def _texts(self, materials: Sequence[Material]) -> dict[int, str]:
+        wanted = {chunk_id for one in materials for chunk_id in one.sources}
+        with self._context.db.read() as sql:
+            found = chunk_rows.by_ids(sql, self._kb.generation.id, wanted)
+        return {chunk_id: row.text for chunk_id, row in found.items()}
+
+    def _keep(self, before: StoredReport, material: Material) -> None:
+        """A report that says the same as before; where its chunks came back under other ids, it cites those."""
+        self._moved.update(zip(before.sources, material.sources, strict=False))
+        findings = tuple(
+            replace(one, chunk_ids=tuple(self._moved.get(chunk_id, chunk_id) for chunk_id in one.chunk_ids))
+            for one in before.report.findings
+        )
+        place = material.community
+        report = replace(
+            before.report, level=place.level, parent=place.parent, children=place.children, findings=findings
+        )
+        now = replace(before, report=report, made_of=material.speaking, sources=material.sources)
+        if now != before:
+            self._put([now])
+        self._done[place.id] = report
+
+    def _put(self, rows: Sequence[StoredReport]) -> None:
+        with self._context.db.write() as sql:
+            graph_reports.put(sql, self._kb.generation.id, rows)
+        self._done.update((row.report.community, row.report) for row in rows)
+
+
+def forget_reports(context: KBContext, kb: KnowledgeBase) -> None:
+    """Drop the reports of communities of which a chunk has gone."""
+    with context.db.read() as sql:
+        stored = graph_reports.everything(sql, kb.generation.id)
+    if not stored:
+        return
+    with opened(context, kb) as index:
+        stale = [one.report.community for one in stored if not index.graph.extractions.keys() >= one.made_of]
+    with context.db.write() as sql:
+        graph_reports.drop(sql, kb.generation.id, stale)
+
+
 def vectors_wanted(context: KBContext, kb: KnowledgeBase) -> tuple[list[tuple[str, str]], list[str]]:
     """((item, text) of what has no vector of what is said of it now, items that are not there any more)."""
     with context.db.read() as sql:
@@ -178,6 +301,16 @@ def vectors_wanted(context: KBContext, kb: KnowledgeBase) -> tuple[list[tuple[st
         texts = dict(texts_of(index.graph, index.summaries))
     wanted = [(item, text) for item, text in texts.items() if stored.get(item) != text_hash(text)]
     return wanted, [item for item in stored if item not in texts]
+
+
+_Item = TypeVar("_Item")
+
+
+def batched(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
+    """Lists of `size` items, the last one shorter (Python 3.12 has it in itertools)."""
+    source = iter(items)
+    while batch := list(islice(source, size)):
+        yield batch
 
 
 @contextmanager

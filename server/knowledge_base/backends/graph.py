@@ -26,6 +26,7 @@ from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.graph_builds import (
     GRAPH,
     forget_edits,
+    forget_reports,
     forget_summaries,
     forget_vectors,
     graph_options,
@@ -213,6 +214,7 @@ class GraphKBService(KBService):
         with self.context.db.write() as sql:
             forget_edits(sql, kb)
         forget_summaries(self.context, kb)
+        forget_reports(self.context, kb)
         forget_vectors(self.context, kb)
         with self.context.db.write() as sql:
             queue_build(sql, self.context, kb, again=True)

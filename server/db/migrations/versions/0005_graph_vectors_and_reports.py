@@ -29,11 +29,12 @@ def upgrade() -> None:
         "graph_report",
         sa.Column("id", big_id, primary_key=True, autoincrement=True),
         sa.Column("generation_id", big_id, sa.ForeignKey("generation.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("community", sa.String(32), nullable=False),
         sa.Column("digest", sa.String(64), nullable=False),
         sa.Column("data", blob, nullable=False),
         sa.Column("calls", sa.Integer(), nullable=False),
         sa.Column("tokens", sa.Integer(), nullable=False),
-        sa.UniqueConstraint("generation_id", "digest"),
+        sa.UniqueConstraint("generation_id", "community"),
         sqlite_autoincrement=True,
     )
 
