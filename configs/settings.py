@@ -191,6 +191,9 @@ class Settings(BaseSettings):
     graph_relation_tokens: int = Field(
         default=2000, ge=0, description="tokens that a prompt gives to what the graph says of relations"
     )
+    graph_report_tokens: int = Field(
+        default=2000, ge=0, description="tokens that a prompt gives to findings of reports"
+    )
     graph_concurrency: int = Field(default=8, ge=1, description="calls at the same time while a graph is built")
     chunk_size: int = Field(default=250, ge=1, description="longest chunk, in tokens of the embedding model")
     chunk_overlap: int = Field(default=50, ge=0, description="tokens that neighbouring chunks share")

@@ -255,6 +255,7 @@ class SearchOptions:
     rerank: bool = True
     mode: str | None = None
     keywords: Keywords = Keywords()
+    community_level: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,14 @@ from server.api.schemas_chat import (
     SearchEngineChat,
 )
 from server.chat.context import message
+from server.chat.deep import DEEP_MODES, DeepSearch
 from server.chat.parts import Asked, Conversation
-from server.chat.service import Finder
+from server.chat.service import Finder, Tell
 from server.chat.support import Closeness
 from server.db import messages
 from server.domain import Found, SearchOptions
 from server.errors import InvalidRequest
+from server.knowledge_base.backends.graph import GraphKBService
 from server.knowledge_base.operations import service_of
 from server.knowledge_base.service import KBService
 from server.names import kb_label
@@ -57,12 +59,24 @@ def asked_of(body: ChatFields, kind: str, history: list[HistoryItem]) -> Asked:
     )
 
 
-def passages_of(service: Service, kb_services: list[KBService], body: PassageFields, mode: str | None = None) -> Finder:
+def passages_of(service: Service, kb_services: list[KBService], body: PassageFields) -> Finder:
     """Finds passages in these knowledge bases."""
-    options = SearchOptions(body.top_k, body.score_threshold, body.search_type, mode=mode)
+    return finder_of(service, kb_services, SearchOptions(body.top_k, body.score_threshold, body.search_type))
 
-    async def find(question: str) -> Found:
-        return await service.searcher.search(kb_services, question, await service.keywords.added(options, question))
+
+def finder_of(
+    service: Service, kb_services: list[KBService], options: SearchOptions, asked: Asked | None = None
+) -> Finder:
+    """Finds passages in these knowledge bases; where a mode asks a language model on the way, the one that is asked for
+    the answer."""
+    model = service.chat.model_of(asked) if asked and options.mode in DEEP_MODES else None
+
+    async def find(question: str, tell: Tell) -> Found:
+        with_words = await service.keywords.added(options, question)
+        if model is not None and len(kb_services) == 1 and isinstance(kb_services[0], GraphKBService):
+            deep = DeepSearch(kb_services[0], model, service.chat.prompts, service.gates, tell)
+            return await deep.find(question, with_words)
+        return await service.searcher.search(kb_services, question, with_words)
 
     return find
 
@@ -105,7 +119,9 @@ async def knowledge_base_chat(body: KnowledgeBaseChat, request: Request, service
         asked = replace(asked, kind="llm_chat", prompt_name="default")
     service.chat.check(asked)
     kb_service = await service.gates.run(name, lambda: service_of(name))
-    find = passages_of(service, [kb_service], body, body.mode) if body.mode != BYPASS else None
+    options = SearchOptions(body.top_k, body.score_threshold, body.search_type, mode=body.mode)
+    options = replace(options, community_level=body.community_level)
+    find = finder_of(service, [kb_service], options, asked) if body.mode != BYPASS else None
     parts = service.chat.answer(asked, find, kb_service.closeness)
     return events.stream(
         shapes.answer_and_docs(parts, sources_in(service, request, asked), stream=body.stream, details=body.details)

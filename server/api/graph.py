@@ -17,12 +17,15 @@ from server.api.retrieval import KB, hit_view
 from server.api.schemas import BaseResponse, KBName
 from server.api.schemas_graph import (
     BuildGraph,
+    CommunityPage,
+    CommunityView,
     CreateEntity,
     EditEntity,
     EntityName,
     EntityPage,
     EntityView,
     FileGraphState,
+    FindingView,
     GraphData,
     GraphEstimate,
     GraphQuery,
@@ -37,7 +40,7 @@ from server.api.schemas_graph import (
 )
 from server.api.text import clean_text
 from server.chat.context import fit_sources
-from server.domain import Keywords, Mention, Relation, SearchOptions
+from server.domain import Condition, Keywords, Mention, Relation, Report, SearchOptions
 from server.errors import InvalidRequest, NotFound
 from server.graph import views
 from server.graph.describe import description_between, description_of
@@ -48,6 +51,7 @@ from server.graph.search import GRAPH_MODES
 from server.knowledge_base.backends.graph import GraphKBService
 from server.knowledge_base.graph_edits import GraphEditor
 from server.knowledge_base.operations import service_of
+from server.knowledge_base.report_search import REPORT_MODES, ReportSearch
 from server.names import kb_label
 from server.service import Service
 from server.tokens import estimate_tokens
@@ -58,6 +62,7 @@ Text = Annotated[str, Query(max_length=200, description="part of a name; default
 Offset = Annotated[int, Query(ge=0, le=2**31, description="how many to leave out")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]
 _SHOWN = 100
+_REPORTS_SHOWN = 10
 
 
 def _opened(name: str) -> GraphKBService:
@@ -200,6 +205,32 @@ async def list_relations(
     return await service.gates.run(name, load)
 
 
+@router.get("/communities", operation_id="list_communities")
+async def list_communities(
+    service: ServiceDep,
+    knowledge_base_name: KB,
+    query: Text = "",
+    level: Annotated[int | None, Query(ge=0, le=20, description="only of this level; default: of all")] = None,
+    offset: Offset = 0,
+    limit: Limit = 100,
+) -> CommunityPage:
+    """Communities and their reports, the widest first; those of which an entity's name or the title holds the query."""
+    name = kb_label(knowledge_base_name)
+
+    def load() -> CommunityPage:
+        with _opened(name).index() as index:
+            wanted = set(views.find_entities(index.graph, query)) if query else None
+            found = [
+                one.report for one in index.reports
+                if (level is None or one.report.level == level)
+                and (wanted is None or query in one.report.title or wanted.intersection(one.report.keys))
+            ]  # fmt: skip
+            shown = [_community(index, one) for one in found[offset : offset + limit]]
+            return CommunityPage(total=len(found), offset=offset, communities=shown)
+
+    return await service.gates.run(name, load)
+
+
 @router.get("/neighbourhood", operation_id="graph_neighbourhood")
 async def graph_neighbourhood(
     service: ServiceDep,
@@ -227,14 +258,16 @@ async def graph_query_data(body: GraphQuery, request: Request, service: ServiceD
     """The entities, relations and chunks that a question leads to; no language model is asked."""
     name, base = kb_label(body.knowledge_base_name), public_url(request, service.settings)
     mode, where = body.mode or "ppr", condition_of(body.filters)
-    if mode not in GRAPH_MODES:
-        raise InvalidRequest(f"mode 应为 / mode must be one of: {', '.join(GRAPH_MODES)}")
+    if mode not in (*GRAPH_MODES, *REPORT_MODES):
+        raise InvalidRequest(f"mode 应为 / mode must be one of: {', '.join((*GRAPH_MODES, *REPORT_MODES))}")
     given = Keywords(tuple(body.ll_keywords), tuple(body.hl_keywords))
-    options = await service.keywords.added(SearchOptions(where=where, mode=mode, keywords=given), body.query)
+    options = await service.keywords.added(_graph_options(body, mode, where, given), body.query)
     room = body.max_total_tokens
 
     def load() -> GraphData:
         kb = _opened(name)
+        if mode in REPORT_MODES:
+            return _by_reports(kb, body.query, options, base, body.max_total_tokens)
         found, hits = kb.follow(body.query, options)
         allowed = kb.allowed(where)
         with kb.index() as index:
@@ -256,6 +289,46 @@ async def graph_query_data(body: GraphQuery, request: Request, service: ServiceD
         )  # fmt: skip
 
     return await service.gates.run(name, load)
+
+
+def _graph_options(body: GraphQuery, mode: str, where: Condition | None, keywords: Keywords) -> SearchOptions:
+    return SearchOptions(
+        body.top_k, where=where, mode=mode, keywords=keywords, community_level=body.community_level
+    )  # fmt: skip
+
+
+def _by_reports(kb: GraphKBService, query: str, options: SearchOptions, base: str, room: int | None) -> GraphData:
+    """Reports, and the chunks that they or what they lead to cite."""
+    search = ReportSearch(kb)
+    hits, reports = search.find(query, options).hits, search.reports(query, options)[:_REPORTS_SHOWN]
+    with kb.index() as index:
+        shown = [_community(index, report, value) for report, value in reports]
+    kept = hits if room is None else fit_sources(hits, room)
+    chunks = [hit_view(hit, base, visible=True) for hit in kept]
+    low, high = list(options.keywords.low), list(options.keywords.high)
+    return GraphData(entities=[], relations=[], chunks=chunks, reports=shown, low=low, high=high)
+
+
+def _community(index: GraphIndex, report: Report, value: float | None = None) -> CommunityView:
+    graph = index.graph
+    return CommunityView(
+        id=report.community,
+        level=report.level,
+        parent=report.parent,
+        children=list(report.children),
+        size=len(report.keys),
+        entities=[graph.shown(key).name for key in report.keys[:_SHOWN] if key in graph.nodes],
+        title=report.title,
+        summary=report.summary,
+        rating=report.rating,
+        rating_explanation=report.rating_explanation,
+        findings=[
+            FindingView(summary=one.summary, explanation=one.explanation, chunk_ids=list(map(str, one.chunk_ids)))
+            for one in report.findings
+        ],
+        degraded=report.degraded,
+        value=value,
+    )
 
 
 _Shown = TypeVar("_Shown", EntityView, RelationView)

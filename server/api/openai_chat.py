@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from configs.settings import EMBEDDED, EXTRACTIVE
 from server.api import events, openai_shapes, shapes
-from server.api.chat import chunks_of_mode, sources_in
+from server.api.chat import chunks_of_mode, finder_of, sources_in
 from server.api.deps import ServiceDep
 from server.api.filters import condition_of
 from server.api.gone import unless_gone
@@ -24,7 +24,7 @@ from server.chat.parts import Asked, Conversation
 from server.chat.service import Finder
 from server.chat.support import Closeness
 from server.db import kbs
-from server.domain import Found, SearchOptions
+from server.domain import SearchOptions
 from server.errors import InvalidRequest, NotFound, ZhikuError
 from server.knowledge_base.operations import service_of
 from server.names import kb_label
@@ -119,13 +119,10 @@ async def _question(service: Service, body: ChatCompletion) -> tuple[Asked, Find
     names = [kb_label(name.removeprefix(KB_PREFIX)), *map(kb_label, body.knowledge_base_names)]
     opened = await service.gates.run_free(lambda: [service_of(one) for one in dict.fromkeys(names)])
     options = SearchOptions(
-        body.top_k, body.score_threshold, body.search_type, condition_of(body.filters), mode=body.mode
-    )
-
-    async def find(question: str) -> Found:
-        return await service.searcher.search(opened, question, await service.keywords.added(options, question))
-
-    return asked, find, opened[0].closeness
+        body.top_k, body.score_threshold, body.search_type, condition_of(body.filters), mode=body.mode,
+        community_level=body.community_level,
+    )  # fmt: skip
+    return asked, finder_of(service, opened, options, asked), opened[0].closeness
 
 
 @router.post("/v1/embeddings", operation_id="openai_embeddings", tags=["OpenAI"])

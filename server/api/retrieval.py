@@ -48,6 +48,7 @@ async def retrieve(body: Retrieval, request: Request, service: ServiceDep) -> Re
         condition_of(body.filters),
         body.rerank is not False,
         body.mode,
+        community_level=body.community_level,
     )
 
     def services() -> list[KBService]:

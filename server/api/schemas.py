@@ -20,12 +20,17 @@ def _blank_is_none(value: Any) -> Any:
 
 FormInt = Annotated[int | None, BeforeValidator(_blank_is_none)]
 FormBool = Annotated[bool | None, BeforeValidator(_blank_is_none)]
-Mode = Annotated[Literal["naive", "local", "global", "hybrid", "mix", "ppr"] | None, BeforeValidator(_blank_is_none)]
-MODE = "with a graph: local, global, hybrid, mix or ppr; naive (default) searches the text"
-BYPASS = "bypass"
-ChatMode = Annotated[
-    Literal["naive", "local", "global", "hybrid", "mix", "ppr", "bypass"] | None, BeforeValidator(_blank_is_none)
+_Modes = Literal[
+    "naive", "basic", "local", "global", "hybrid", "mix", "ppr", "graphrag_local", "graphrag_global", "drift"
 ]
+Mode = Annotated[_Modes | None, BeforeValidator(_blank_is_none)]
+MODE = (
+    "with a graph: local, global, hybrid, mix or ppr; by reports of communities: graphrag_local, graphrag_global "
+    "or drift; naive or basic (default) searches the text"
+)
+BYPASS = "bypass"
+ChatMode = Annotated[_Modes | Literal["bypass"] | None, BeforeValidator(_blank_is_none)]
+LEVEL = "with graphrag_global and drift: the level of communities, 0 = the widest"
 SearchKind = Annotated[Literal["hybrid", "similarity", "keyword"] | None, BeforeValidator(_blank_is_none)]
 PASSWORDS = 'passwords of encrypted files: {"file": "password"}; kept with the file and never shown'
 LONGEST_QUESTION = 1_000_000

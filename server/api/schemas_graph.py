@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from server.api.schemas import LONGEST_QUESTION, KBName, Mode
+from server.api.schemas import LEVEL, LONGEST_QUESTION, MODE, KBName, Mode
 from server.api.schemas_retrieval import HitView
 
 Word = Annotated[str, Field(max_length=200)]
@@ -16,7 +16,8 @@ class GraphQuery(KBName):
     """A search that follows the graph."""
 
     query: str = Field(min_length=1, max_length=LONGEST_QUESTION, description="what to look for")
-    mode: Mode = Field(default=None, description="local, global, hybrid, mix or ppr (default)")
+    mode: Mode = Field(default=None, description=f"{MODE}; ppr when left out")
+    community_level: int = Field(default=2, ge=0, le=20, description=LEVEL)
     top_k: int | None = Field(default=None, ge=1, le=50, description="most chunks to return")
     filters: dict[str, Any] | None = Field(default=None, description="by metadata, as in /retrieval/search")
     ll_keywords: list[Word] = Field(default_factory=list, max_length=50, description="names that the question is about")
@@ -125,8 +126,43 @@ class GraphData(Subgraph):
     """What a question leads to, without an answer."""
 
     chunks: list[HitView]
+    reports: list[CommunityView] = Field(default_factory=list, description="with modes that search by reports")
     low: list[str] = Field(default_factory=list, description="names that it was searched by beside its own words")
     high: list[str] = Field(default_factory=list, description="themes that it was searched by")
+
+
+class FindingView(BaseModel):
+    """One thing that a report tells."""
+
+    summary: str
+    explanation: str
+    chunk_ids: list[str] = Field(description="chunks that bear it out, the best first")
+
+
+class CommunityView(BaseModel):
+    """Entities that belong together, and the report of them."""
+
+    id: str = Field(description="follows from the entities alone")
+    level: int = Field(description="0 = the widest")
+    parent: str = Field(description="the community that it is a part of; empty at level 0")
+    children: list[str]
+    size: int = Field(description="number of entities")
+    entities: list[str] = Field(description="their names, at most 100")
+    title: str
+    summary: str
+    rating: float = Field(description="its weight, from 0 to 10")
+    rating_explanation: str
+    findings: list[FindingView]
+    degraded: bool = Field(description="true = put together without the language model that should have written it")
+    value: float | None = Field(default=None, description="how near it is to the query")
+
+
+class CommunityPage(BaseModel):
+    """A page of communities."""
+
+    total: int
+    offset: int
+    communities: list[CommunityView]
 
 
 class EntityPage(BaseModel):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
-from server.api.schemas import LONGEST_QUESTION, MODE, Body, KBName, Mode, SearchKind
+from server.api.schemas import LEVEL, LONGEST_QUESTION, MODE, Body, KBName, Mode, SearchKind
 
 
 class Retrieval(Body):
@@ -26,6 +26,7 @@ class Retrieval(Body):
     score_threshold: float | None = Field(default=None, ge=0, le=4, description="keep hits with score <= this")
     search_type: SearchKind = Field(default=None, description="hybrid (default), similarity or keyword")
     mode: Mode = Field(default=None, description=MODE)
+    community_level: int = Field(default=2, ge=0, le=20, description=LEVEL)
     filters: dict[str, Any] | None = Field(
         default=None,
         description="by metadata",

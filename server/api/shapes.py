@@ -14,7 +14,7 @@ from typing import Any
 from configs.settings import EXTRACTIVE
 from server.api import events
 from server.api.links import Link, citation_json, source_line
-from server.chat.parts import Begun, Done, Part, Said, Thought, ToolUse
+from server.chat.parts import Begun, Done, Part, Said, Step, Thought, ToolUse
 from server.errors import ZhikuError
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,8 @@ async def answer_and_docs(
                     docs = sources.docs(part)
                 elif isinstance(part, Done):
                     done = part
+                elif isinstance(part, Step) and stream and details:
+                    yield {"progress": {"step": part.name, "done": part.done, "total": part.total, "asked": part.asked}}
                 elif isinstance(part, Said) and stream:
                     for piece in _pieces(part.text):
                         yield {"answer": piece}

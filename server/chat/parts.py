@@ -62,6 +62,16 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """How far a search is that takes several steps; comes before `Begun`. `asked` are questions that it follows."""
+
+    name: str
+    done: int
+    total: int
+    asked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """Some more of the answer's text."""
 
@@ -117,4 +127,4 @@ class Done:
     cut: bool = False
 
 
-Part = Begun | Said | Thought | ToolUse | Done
+Part = Step | Begun | Said | Thought | ToolUse | Done

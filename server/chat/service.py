@@ -19,7 +19,7 @@ from server.chat import extractive, followup
 from server.chat.citations import Checked, MarkFilter, check
 from server.chat.context import context_of, conversation, fenced, fit_sources
 from server.chat.history import History
-from server.chat.parts import Asked, Begun, Citation, Done, Part, Said, Thought
+from server.chat.parts import Asked, Begun, Citation, Done, Part, Said, Step, Thought
 from server.chat.support import Closeness
 from server.domain import Found, Hit
 from server.errors import EmbeddingError, InvalidRequest, LLMError
@@ -32,17 +32,16 @@ from server.tokens import estimate_tokens
 
 log = logging.getLogger(__name__)
 
-Finder = Callable[[str], Awaitable[Found]]
-"""Finds what a question is answered from: passages, and what a graph says beside them."""
-
-_NOTHING = Found([])
+Tell = Callable[[Step], None]
+Finder = Callable[[str, Tell], Awaitable[Found]]
+"""Finds what a question is answered from: passages, and what a graph says beside them. It may tell how far it is."""
 
 _MARGIN = 50
 """Tokens that estimates may be wrong by."""
 _PROMPT_ROOM = 400
 """Tokens that a template and the names of its sources take."""
 _FACTS_SHARE = 8
-"""One part in so many of a prompt for what a graph says of entities, and one for relations."""
+"""One part in so many of a prompt for what a graph says of entities, one for relations, and one for reports."""
 _LONGEST_REWRITE = 500
 _REWRITE_TOKENS, _REWRITE_HISTORY = 200, 1500
 
@@ -70,7 +69,7 @@ class ChatService:
         Raises:
             ConfigurationError: no such model; InvalidRequest: no such prompt, or the question is too long.
         """
-        model = self._model(asked)
+        model = self.model_of(asked)
         if model is not None and estimate_tokens(asked.query) > _budget(model, asked):
             raise InvalidRequest(
                 f"问题过长，超出模型 {model.name} 的上下文 / the question does not fit into the context of {model.name}"
@@ -82,7 +81,7 @@ class ChatService:
         """Whether the answer will be quoted from passages, without a model."""
         return (asked.model_name or self.models.default) == EXTRACTIVE
 
-    def _model(self, asked: Asked) -> ChatModel | None:
+    def model_of(self, asked: Asked) -> ChatModel | None:
         """The model that is to answer; None for the one that quotes."""
         name = asked.model_name or self.models.default
         return None if name == EXTRACTIVE else self.models.get(name)
@@ -95,14 +94,21 @@ class ChatService:
         Raises:
             ZhikuError: the search or the model failed; what was said until then has been handed out.
         """
-        model, message_id = self._model(asked), uuid.uuid4().hex
+        model, message_id = self.model_of(asked), uuid.uuid4().hex
         earlier = asked.history or await self.history.turns(asked.conversation)
         await self.history.begin(message_id, asked)
         said: list[str] = []
         done: Done | None = None
         try:
             question = await self._standalone(asked, earlier, model) if find else asked.query
-            found = self._fitting(asked, model, await find(question) if find else _NOTHING)
+            found = Found([])
+            if find is not None:
+                async with aclosing(_steps(find, question)) as steps:
+                    async for step in steps:
+                        if isinstance(step, Step):
+                            yield step
+                        else:
+                            found = self._fitting(asked, model, step)
             sources = found.hits
             yield Begun(message_id, question, sources)
             written = self._written(asked, model, earlier, found, closeness, grounded=find is not None)
@@ -147,7 +153,7 @@ class ChatService:
         if model is None:
             return found
         room = _budget(model, asked) - estimate_tokens(asked.query) - _PROMPT_ROOM
-        facts = within(found.facts, room // _FACTS_SHARE, room // _FACTS_SHARE)
+        facts = within(found.facts, {fact.kind: room // _FACTS_SHARE for fact in found.facts})
         hits = fit_sources(found.hits, room - sum(estimate_tokens(fact.text) for fact in facts))
         return replace(found, hits=hits, facts=tuple(facts))
 
@@ -236,6 +242,19 @@ class ChatService:
     def _checked(self, text: str, sources: Sequence[Hit], closeness: Closeness | None) -> list[Checked]:
         contexts = [" ".join([source.file_name, *source.headings]) for source in sources]
         return check(text, [source.text for source in sources], contexts=contexts, closeness=closeness)
+
+
+async def _steps(find: Finder, question: str) -> AsyncGenerator[Step | Found]:
+    """What a search tells of its steps, and at last what it has found."""
+    told: asyncio.Queue[Step | None] = asyncio.Queue()
+    search = asyncio.ensure_future(find(question, told.put_nowait))
+    search.add_done_callback(lambda _: told.put_nowait(None))
+    try:
+        while (step := await told.get()) is not None:
+            yield step
+        yield await search
+    finally:
+        search.cancel()
 
 
 def citation_of(checked: Checked, source: Hit) -> Citation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from server.domain import Fact
 from server.graph.describe import Summaries, description_between, description_of
@@ -31,9 +31,9 @@ def facts_of(
                 yield Fact(RELATION, f"{ends[0]} → {ends[1]}: {said}", chunks)
 
 
-def within(facts: Iterable[Fact], entity_tokens: int, relation_tokens: int) -> list[Fact]:
-    """As many of each kind, the best first, as fit into a number of tokens."""
-    room, kept = {ENTITY: entity_tokens, RELATION: relation_tokens}, []
+def within(facts: Iterable[Fact], tokens: Mapping[str, int]) -> list[Fact]:
+    """As many of each kind, the best first, as fit into its number of tokens."""
+    room, kept = dict(tokens), []
     for fact in facts:
         room[fact.kind] -= estimate_tokens(fact.text)
         if room[fact.kind] >= 0:

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from server.db import graph_vectors, graphs
+from server.db import graph_reports, graph_vectors, graphs
+from server.db.graph_reports import StoredReport
 from server.domain import ChangedRange, Extraction, KnowledgeBase
 from server.graph.graph import Graph
 from server.graph.vectors import GraphVectors
@@ -27,7 +28,8 @@ class GraphIndex:
         self.summaries: dict[str, tuple[bytes, str]] = {}
         self.vectors = GraphVectors()
         self.lock = threading.RLock()
-        self._vectors_stamp = (0, 0)
+        self.reports: list[StoredReport] = []
+        self._vectors_stamp = self._reports_stamp = (0, 0)
         self._unread: set[int] = set()
         self._options: Mapping[str, Any] = {}
 
@@ -48,8 +50,10 @@ class GraphIndex:
             self.summaries = graphs.summaries(sql, generation_id)
         self.version, self.graph_version = kb.version, graph_version
 
-    def load_vectors(self, sql: Connection, generation_id: int, transform: EmbeddingTransform) -> None:
-        """Bring the vectors to what SQL says. Hold `lock`."""
+    def load_made(self, sql: Connection, generation_id: int, transform: EmbeddingTransform) -> None:
+        """Bring what was made of the graph, reports and vectors, to what SQL says. Hold `lock`."""
+        if (stamp := graph_reports.stamp(sql, generation_id)) != self._reports_stamp:
+            self.reports, self._reports_stamp = graph_reports.everything(sql, generation_id), stamp
         stamp = graph_vectors.stamp(sql, generation_id)
         if stamp != self._vectors_stamp:
             self.vectors = GraphVectors.of(graph_vectors.everything(sql, generation_id), transform)

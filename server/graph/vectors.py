@@ -14,6 +14,7 @@ import numpy as np
 
 from server.db.graph_vectors import ItemVector
 from server.db.vectors import FloatArray, unpack
+from server.domain import Report
 from server.graph.describe import Summaries, description_between, description_of
 from server.graph.graph import Graph, Pair
 from server.models.transform import EmbeddingTransform
@@ -24,8 +25,8 @@ _LONGEST = 1000
 """Characters of a description that are embedded."""
 
 
-def texts_of(graph: Graph, summaries: Summaries) -> Iterator[tuple[str, str]]:
-    """(item, text) of all entities and relations that have a vector."""
+def texts_of(graph: Graph, summaries: Summaries, reports: Iterable[Report]) -> Iterator[tuple[str, str]]:
+    """(item, text) of all entities, relations and communities that have a vector."""
     for key in graph.nodes:
         if said := description_of(graph, key, summaries):
             yield key, f"{graph.shown(key).name}: {said[:_LONGEST]}"
@@ -33,6 +34,8 @@ def texts_of(graph: Graph, summaries: Summaries) -> Iterator[tuple[str, str]]:
         if said := description_between(graph, pair):
             source, target = (graph.shown(key).name for key in pair)
             yield _BETWEEN.join(pair), f"{source} {edge.label} {target}: {said[:_LONGEST]}"
+    for report in reports:
+        yield _BETWEEN + report.community, f"{report.title}\n{report.summary}"[:_LONGEST]
 
 
 @dataclass(frozen=True)
@@ -45,20 +48,32 @@ class Near:
 
 @dataclass(frozen=True)
 class GraphVectors:
-    """Unit vectors of entities, shape (n, d), and of relations, shape (m, d)."""
+    """Unit vectors of entities, shape (n, d), of relations, shape (m, d), and of reports, shape (r, d)."""
 
     keys: list[str] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     of_keys: FloatArray | None = None
     of_pairs: FloatArray | None = None
+    communities: list[str] = field(default_factory=list)
+    of_communities: FloatArray | None = None
 
     @classmethod
     def of(cls, rows: Sequence[ItemVector], transform: EmbeddingTransform) -> GraphVectors:
         """From rows of SQL."""
         entities = [row for row in rows if _BETWEEN not in row.item]
-        relations = [row for row in rows if _BETWEEN in row.item]
+        reports = [row for row in rows if row.item.startswith(_BETWEEN)]
+        relations = [row for row in rows if row.item.find(_BETWEEN) > 0]
         pairs = [(source, target) for source, _, target in (row.item.partition(_BETWEEN) for row in relations)]
-        return cls([row.item for row in entities], pairs, _matrix(entities, transform), _matrix(relations, transform))
+        return cls(
+            [row.item for row in entities], pairs, _matrix(entities, transform), _matrix(relations, transform),
+            [row.item.removeprefix(_BETWEEN) for row in reports], _matrix(reports, transform),
+        )  # fmt: skip
+
+    def report_cosines(self, vector: FloatArray) -> dict[str, float]:
+        """How like a vector, shape (d,), each report is, by community."""
+        if self.of_communities is None:
+            return {}
+        return dict(zip(self.communities, (self.of_communities @ vector).tolist(), strict=True))
 
     def near(
         self,

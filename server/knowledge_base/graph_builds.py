@@ -298,7 +298,7 @@ def vectors_wanted(context: KBContext, kb: KnowledgeBase) -> tuple[list[tuple[st
     with context.db.read() as sql:
         stored = graph_vectors.digests(sql, kb.generation.id)
     with opened(context, kb) as index:
-        texts = dict(texts_of(index.graph, index.summaries))
+        texts = dict(texts_of(index.graph, index.summaries, (one.report for one in index.reports)))
     wanted = [(item, text) for item, text in texts.items() if stored.get(item) != text_hash(text)]
     return wanted, [item for item in stored if item not in texts]
 
@@ -321,7 +321,7 @@ def opened(context: KBContext, kb: KnowledgeBase) -> Iterator[GraphIndex]:
             now = kbs.get(sql, kb.id) or kb
             changed = kbs.changes_since(sql, now, index.version) if index.version else None
             index.advance(sql, replace(now, generation=kb.generation), changed)
-            index.load_vectors(sql, kb.generation.id, context.default_transform(kb.generation.embed_model))
+            index.load_made(sql, kb.generation.id, context.default_transform(kb.generation.embed_model))
         yield index
 
 

@@ -377,7 +377,7 @@ class KBService(StoreHooks):
             InvalidRequest: a mode that follows a graph, where there is none.
             DimensionMismatch: the embedding model no longer fits the stored vectors.
         """
-        if mode not in (None, "naive"):
+        if mode not in (None, "naive", "basic"):
             raise InvalidRequest(
                 f"知识库 {self.kb_name} 没有图谱，mode 只能是 naive / "
                 f"this knowledge base has no graph, so mode can only be naive; make one with vector_store_type graph"

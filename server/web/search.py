@@ -35,7 +35,7 @@ class WebSearch:
         """Whether an engine has what it needs."""
         return name in self._engines.usable
 
-    def finder(self, engine_name: str, top_k: int) -> Callable[[str], Awaitable[Found]]:
+    def finder(self, engine_name: str, top_k: int) -> Callable[..., Awaitable[Found]]:
         """Finds pages with an engine.
 
         Raises:
@@ -43,7 +43,7 @@ class WebSearch:
         """
         engine = self._engines.get(engine_name)
 
-        async def find(question: str) -> Found:
+        async def find(question: str, *_: object) -> Found:
             return Found([_hit(result) for result in await engine.search(question, top_k)])
 
         return find

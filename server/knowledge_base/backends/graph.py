@@ -15,10 +15,11 @@ from server.db import graphs, kbs
 from server.db import jobs as job_rows
 from server.db.graphs import BuildState
 from server.db.vectors import FloatArray
-from server.domain import Condition, Found, Generation, GraphOptions, Hit, Keywords, SearchOptions
-from server.graph.facts import facts_of, within
+from server.domain import Condition, Fact, Found, Generation, GraphOptions, Hit, Keywords, SearchOptions
+from server.graph.facts import ENTITY, RELATION, facts_of, within
 from server.graph.graph import Graph
 from server.graph.index import GraphIndex
+from server.graph.report_search import REPORT
 from server.graph.search import GRAPH_MODES, NEAREST, GraphFound, GraphMode, GraphSearch, entities_named
 from server.graph.vectors import Near
 from server.knowledge_base.context import Space
@@ -35,6 +36,7 @@ from server.knowledge_base.graph_builds import (
     state_of,
 )
 from server.knowledge_base.graph_edits import GraphEditor
+from server.knowledge_base.report_search import REPORT_MODES, ReportSearch
 from server.knowledge_base.service import NO_LIMIT, KBService
 from server.retrieval.analysis import language
 from server.retrieval.hybrid import Question, scored
@@ -87,26 +89,48 @@ class GraphKBService(KBService):
     ) -> list[Hit]:
         """As everywhere; with a `mode` of GRAPH_MODES, chunks in the order in which the graph leads to them. No hit is
         dropped for its score then unless a threshold is given: what is two steps away need not be like the question."""
-        if mode not in GRAPH_MODES:
+        if mode not in (*GRAPH_MODES, *REPORT_MODES):
             return super().search_docs(query, top_k, score_threshold, search_type, where)
         return self.find(query, SearchOptions(top_k, score_threshold, search_type, where, mode=mode)).hits
 
     @override
     def find(self, query: str, options: SearchOptions) -> Found:
         """As everywhere; with a mode of GRAPH_MODES also what the graph says of the entities and relations that it
-        follows, where these hits bear it out."""
+        follows, with one of REPORT_MODES what reports say, where the hits bear it out."""
+        if options.mode in REPORT_MODES:
+            return ReportSearch(self).find(query, options)
         if options.mode not in GRAPH_MODES:
             return super().find(query, options)
         found, hits = self.follow(query, options)
         limit = NO_LIMIT if options.score_threshold is None else options.score_threshold
         kept = [hit for hit in hits if hit.score is None or hit.score <= limit]
         kept = kept[: options.top_k or self.context.settings.top_k]
+        return Found(kept, facts=tuple(self.facts(found, kept, options.where)))
+
+    def facts(self, found: GraphFound, kept: Sequence[Hit], where: Condition | None) -> list[Fact]:
+        """What is said of the entities and relations that a search found and its hits bear out, as far as there is room
+        for it."""
+        allowed = self.allowed(where)
         with self.index() as index:
-            facts = facts_of(
-                index.graph, index.summaries, found, {int(hit.id) for hit in kept}, self.allowed(options.where)
-            )
+            return self.within(facts_of(index.graph, index.summaries, found, {int(hit.id) for hit in kept}, allowed))
+
+    def within(self, facts: Iterable[Fact]) -> list[Fact]:
+        """As many facts of each kind as the settings have room for."""
         settings = self.context.settings
-        return Found(kept, facts=tuple(within(facts, settings.graph_entity_tokens, settings.graph_relation_tokens)))
+        return within(facts, {
+            ENTITY: settings.graph_entity_tokens, RELATION: settings.graph_relation_tokens,
+            REPORT: settings.graph_report_tokens,
+        })  # fmt: skip
+
+    def report_cosines(self, query: str, keywords: Keywords) -> dict[str, float]:
+        """How like a question each report is, by community; empty without an embedding model."""
+        vectors = self._question_vectors(self.generation(), query, keywords)
+        with self.index() as index:
+            return index.vectors.report_cosines(vectors[1]) if vectors else {}
+
+    def hits_of(self, query: str, chunks: Sequence[tuple[int, float]]) -> list[Hit]:
+        """Chunks by id with their values, in their order, as hits of a question."""
+        return self._hits(self.generation(), query, GraphFound([], [], list(chunks)), ())
 
     def follow(self, query: str, options: SearchOptions) -> tuple[GraphFound, list[Hit]]:
         """What a graph mode finds, and its best chunks; nothing when the question is about something else: no passage
