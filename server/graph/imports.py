@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from server.domain import Mention, Relation
-from server.errors import InvalidRequest
+from server.errors import InvalidRequest, LoadError
 from server.graph.identity import LONGEST_NAME
 
 _LONGEST = {"type": 40, "label": 120, "description": 2000}
@@ -20,7 +20,7 @@ def read_graph(data: bytes) -> tuple[list[Mention], list[Relation]]:
     """The entities and relations in a file; what its bytes look like decides how it is read.
 
     Raises:
-        InvalidRequest: it is neither, or a line is wrong; DamagedFile: it is broken XML.
+        InvalidRequest: it is neither, it is broken, or a line is wrong.
     """
     if not data.strip():
         raise InvalidRequest("文件是空的 / the file is empty")
@@ -74,7 +74,10 @@ def _text(found: Mapping[str, Any], name: str) -> str:
 def _graphml(data: bytes) -> tuple[list[Mention], list[Relation]]:
     from server.ingest.loaders.xml import parse_xml  # brings in lxml
 
-    root = parse_xml(data)
+    try:
+        root = parse_xml(data)
+    except LoadError as error:
+        raise InvalidRequest(error.message) from None
     keys = {key.get("id"): key.get("attr.name") for key in root.iterfind(".//{*}key")}
     names: dict[str, str] = {}
     entities, relations = [], []

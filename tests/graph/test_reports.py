@@ -1,0 +1,236 @@
+"""Reports of communities: what they are made of, when they are written anew, searches that begin at them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from configs import ChatModelSettings
+from server.app import create_app
+from server.models.fake_llm import FakeLLM, Reply
+from tests.conftest import Api, ThreadServer, fake_settings
+from tests.graph.test_llm import until
+from tests.graph.test_service import built
+
+HARBOUR = """Elda Voss keeps the lamp of Kap Arkona. Elda Voss wrote to Ruben Hale about the lamp. Ruben Hale brings oil to
+Kap Arkona every spring. Ruben Hale repaired the bell of Kap Arkona."""
+MILL = """Mara Quint owns the mill at Redwater. Mara Quint hired Jonas Pell at Redwater. Jonas Pell built the weir of
+Redwater, and Mara Quint paid him."""
+SANGUO = "刘备与关羽、张飞在桃园结义。刘备三顾茅庐，请诸葛亮出山。诸葛亮在隆中为刘备定下三分天下之计。"
+FILES = {"harbour.txt": HARBOUR, "mill.txt": MILL, "三国.txt": SANGUO}
+LOCAL, GLOBAL, DRIFT = "graphrag_local", "graphrag_global", "drift"
+
+
+def text_of(body: dict[str, Any]) -> str:
+    return "\n".join(str(message["content"]) for message in body["messages"])
+
+
+def writer(body: dict[str, Any]) -> Reply:
+    """Writes reports and points from the numbered statements that it is shown."""
+    text = text_of(body)
+    if "Write a report" in text or "写一份报告" in text:
+        finding = {"summary": "What the group does", "explanation": "They keep things running.", "sources": [1]}
+        report = {
+            "title": "A written report",
+            "summary": "They belong together.",
+            "rating": 7,
+            "rating_explanation": "x",
+        }
+        return Reply([json.dumps({**report, "findings": [finding]})])
+    if '{"points"' in text:
+        points = [{"text": "The lamp is kept by Elda.", "score": 80, "sources": [1]}, {"text": "Nothing", "score": 0}]
+        return Reply([json.dumps({"points": points})])
+    if '"follow_ups"' in text:
+        asked = ["Who is Jonas Pell?"] if "Who is Jonas Pell?" not in text else []
+        return Reply([json.dumps({"answer": "Seen so far.", "score": 50, "sources": [1], "follow_ups": asked})])
+    return Reply(["Elda keeps the lamp [1]."])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, FakeLLM]]:
+    fake = FakeLLM(answer=writer)
+    with ThreadServer(fake.app()) as server:
+        model = ChatModelSettings(name="fake-llm", base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=0)
+        settings = fake_settings(tmp_path_factory.mktemp("reports"), llm_models=[model])
+        with TestClient(create_app(settings)) as client:
+            yield Api(client), fake
+
+
+@pytest.fixture
+def llm(made: tuple[Api, FakeLLM]) -> FakeLLM:
+    fake = made[1]
+    fake.answer = writer
+    fake.bodies.clear()
+    return fake
+
+
+@pytest.fixture
+def api(made: tuple[Api, FakeLLM], llm: FakeLLM) -> Iterator[Api]:
+    del llm
+    api = made[0]
+    yield api
+    for name in api.http.get("/knowledge_base/list_knowledge_bases").json()["data"]:
+        api.delete(name)
+
+
+def filled(api: Api, files: dict[str, str], name: str = "g", **settings: Any) -> None:
+    assert api.create(name, vector_store_type="graph")["code"] == 200
+    if settings:
+        assert api.post("/graph/settings", knowledge_base_name=name, **settings)["code"] == 200
+    api.upload(name, files)
+    built(api, name)
+
+
+def reports(api: Api, name: str = "g", **asked: Any) -> list[dict[str, Any]]:
+    params = {"knowledge_base_name": name, "limit": 1000, **asked}
+    return list(api.http.get("/graph/communities", params=params).json()["communities"])
+
+
+def told(api: Api, name: str = "g") -> list[Any]:
+    """All reports but for the ids of chunks."""
+    texts = {chunk["id"]: chunk["text"] for chunk in chunks(api, name)}
+    found = reports(api, name)
+    for one in found:
+        for finding in one["findings"]:
+            finding["chunk_ids"] = [texts[chunk_id] for chunk_id in finding["chunk_ids"]]
+    return found
+
+
+def chunks(api: Api, name: str) -> list[dict[str, Any]]:
+    listed = api.http.get("/knowledge_base/chunks", params={"knowledge_base_name": name, "limit": 1000})
+    return list(listed.json()["chunks"])
+
+
+def test_every_entity_is_in_a_report_with_findings_that_cite_chunks(api: Api) -> None:
+    filled(api, FILES)
+    found = reports(api, level=0)
+    names = {name for one in found for name in one["entities"]}
+    listed = api.http.get("/graph/entities", params={"knowledge_base_name": "g", "limit": 1000}).json()
+    assert names == {one["name"] for one in listed["entities"]}
+    texts = {chunk["id"]: chunk["text"] for chunk in chunks(api, "g")}
+    findings = [finding for one in found for finding in one["findings"]]
+    assert len(findings) >= 3
+    for finding in findings:
+        assert " ".join(texts[finding["chunk_ids"][0]].split()).count(finding["explanation"]) == 1
+    assert any("诸葛亮" in one["title"] or "刘备" in one["title"] for one in found)
+    assert reports(api, query="elda")
+    assert not reports(api, query="nobody at all")
+
+
+def test_reports_after_any_history_are_those_of_what_is_left(api: Api) -> None:
+    filled(api, {**FILES, "extra.txt": "Elda Voss met Mara Quint in Zanzibar. Mara Quint told Elda Voss of the weir."})
+    assert any("Zanzibar" in json.dumps(one) for one in told(api))
+    api.delete_docs("g", "extra.txt", delete_content=True)
+    assert not any("Zanzibar" in json.dumps(one) for one in told(api))
+    api.upload("g", {"mill.txt": MILL + " Jonas Pell left."}, override=True)
+    built(api)
+    api.upload("g", {"mill.txt": MILL}, override=True)
+    built(api)
+    filled(api, FILES, "fresh")
+    until(lambda: told(api) == told(api, "fresh"))
+
+
+def test_only_what_changed_is_written_again(api: Api, llm: FakeLLM) -> None:
+    filled(api, FILES, reports="fake-llm")
+    assert {one["title"] for one in reports(api)} == {"A written report"}
+    state = api.http.get("/graph/state", params={"knowledge_base_name": "g"}).json()
+    assert state["calls"] == len(llm.bodies) == len(reports(api))
+    assert state["tokens"] > 0
+    assert any("请用中文" in text_of(body) for body in llm.bodies)
+    before = len(llm.bodies)
+    api.post("/graph/build", knowledge_base_name="g")
+    built(api)
+    assert len(llm.bodies) == before
+    api.delete_docs("g", "mill.txt", delete_content=True)
+    built(api)
+    api.upload("g", {"mill.txt": MILL})
+    built(api)
+    assert {"Redwater" in text_of(body) for body in llm.bodies[before:]} == {True}
+
+
+def test_a_report_that_cannot_be_read_is_asked_again_and_then_put_together(api: Api, llm: FakeLLM) -> None:
+    llm.answer = lambda _: Reply(['{"title": "T", "rating": NaN}'])
+    filled(api, {"harbour.txt": HARBOUR}, reports="fake-llm")
+    found = reports(api)
+    assert all(one["degraded"] and one["findings"] for one in found)
+    assert len(llm.bodies) == 2 * len(found)
+    llm.answer = writer
+    api.post("/graph/build", knowledge_base_name="g")
+    built(api)
+    api.upload("g", {"more.txt": "Nobody."})
+    built(api)
+    assert not any(one["degraded"] for one in reports(api))
+
+
+def data(api: Api, query: str, mode: str, **more: Any) -> dict[str, Any]:
+    body = {"knowledge_base_name": "g", "query": query, "mode": mode, **more}
+    return dict(api.http.post("/graph/query/data", json=body).json())
+
+
+@pytest.mark.parametrize("mode", [LOCAL, GLOBAL, DRIFT])
+def test_each_search_gives_reports_and_chunks_without_a_model(api: Api, llm: FakeLLM, mode: str) -> None:
+    filled(api, FILES)
+    for question, text in (("Who keeps the lamp of Kap Arkona?", "lamp"), ("诸葛亮为谁定计？", "诸葛亮")):
+        found = data(api, question, mode, top_k=9)
+        assert any(text in chunk["text"] for chunk in found["chunks"])
+        assert found["reports"]
+        assert found["chunks"][0]["url"]
+    assert llm.bodies == []
+
+
+def test_a_filter_hides_reports_of_what_it_hides(api: Api) -> None:
+    filled(api, {**FILES, "both.txt": "Elda Voss met Mara Quint at Redwater."})
+    for mode in (LOCAL, GLOBAL, DRIFT):
+        found = json.dumps(data(api, "Who keeps the lamp?", mode, filters={"file_name": "harbour.txt"}))
+        assert "Redwater" not in found
+        assert "Jonas" not in found
+
+
+def chat(api: Api, mode: str, **more: Any) -> list[dict[str, Any]]:
+    body = {"knowledge_base_name": "g", "query": "Who keeps the lamp?", "mode": mode, "stream": True, "details": True}
+    return api.events("/chat/knowledge_base_chat", **{**body, **more})
+
+
+def test_a_global_question_is_mapped_over_reports_and_answered_with_citations(api: Api, llm: FakeLLM) -> None:
+    filled(api, FILES)
+    events = chat(api, GLOBAL)
+    progress = [event["progress"] for event in events if "progress" in event]
+    assert progress[-1]["done"] == progress[-1]["total"] >= 1
+    assert "Elda keeps the lamp" in "".join(event.get("answer", "") for event in events)
+    assert events[-1]["citations"][0]["file_name"] in FILES
+    prompts = [text_of(body) for body in llm.bodies]
+    assert '{"points"' in prompts[0]
+    assert "The lamp is kept by Elda. [1]" in prompts[-1]
+
+
+def test_drift_follows_what_is_asked_next(api: Api, llm: FakeLLM) -> None:
+    filled(api, FILES)
+    events = chat(api, DRIFT, top_k=9)
+    asked = [event["progress"]["asked"] for event in events if "progress" in event]
+    assert asked == [["Who is Jonas Pell?"]]
+    assert "Jonas Pell" in text_of(llm.bodies[-1])
+    assert "Seen so far. [" in text_of(llm.bodies[-1])
+
+
+@pytest.mark.parametrize("mode", [GLOBAL, DRIFT])
+def test_a_model_that_fails_on_the_way_costs_the_way_and_not_the_answer(api: Api, llm: FakeLLM, mode: str) -> None:
+    filled(api, FILES)
+    llm.answer = lambda body: writer(body) if "SOURCES" in text_of(body) else Reply(status=400)
+    events = chat(api, mode)
+    assert "Elda keeps the lamp" in "".join(event.get("answer", "") for event in events)
+
+
+def test_old_clients_see_no_progress(api: Api) -> None:
+    filled(api, FILES)
+    assert not [event for event in chat(api, GLOBAL, details=False) if "progress" in event]
+
+
+def test_without_reports_there_is_still_an_answer(api: Api) -> None:
+    filled(api, FILES, reports="")
+    assert reports(api) == []
+    for mode in (LOCAL, DRIFT):
+        assert data(api, "Who keeps the lamp of Kap Arkona?", mode)["chunks"]
