@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # threads come from pools of our own; libraries that add theirs only get in each other's way
 export OMP_NUM_THREADS := 1
 
-.PHONY: run install test check format bench bench-graph eval clean
+.PHONY: run install test check format bench bench-graph bench-graphrag eval clean
 
 run: install  ## start the service with the sample knowledge base on http://127.0.0.1:7861
 	$(BIN)/zhiku serve --samples --port $(PORT)
@@ -41,6 +41,10 @@ bench: install  ## the figures of docs/benchmarks.md
 
 bench-graph: install  ## what graphs cost: make bench-graph LLM=http://…/v1 SETS="corpus=questions.json …"
 	$(BIN)/python -m benchmarks.graph --llm $(LLM) $(SETS)
+
+bench-graphrag: install  ## the same with reports of communities, by language model and without
+	$(BIN)/python -m benchmarks.graph --llm $(LLM) --reports llm $(SETS)
+	$(BIN)/python -m benchmarks.graph --llm $(LLM) --extractor nlp --reports nlp --no-waiting $(SETS)
 
 eval: install  ## quality on BEIR-like folders: make eval SETS="path/to/set …"
 	$(BIN)/zhiku eval $(SETS)

@@ -35,6 +35,7 @@ from server.knowledge_base.backends.graph import GraphKBService
 from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.graph_builds import GRAPH
 from server.knowledge_base.operations import Upload
+from server.knowledge_base.report_search import REPORT_MODES
 from server.runtime import Runtime
 
 SLOW = 200
@@ -60,13 +61,17 @@ def main() -> None:
     parser.add_argument("--llm", required=True, help="address of the server, with /v1")
     parser.add_argument("--chunk-size", type=int, default=None)
     parser.add_argument("--gleanings", type=int, default=0)
+    parser.add_argument("--extractor", choices=("llm", "nlp"), default="llm", help="nlp asks no language model")
+    parser.add_argument("--reports", choices=("llm", "nlp", ""), default="", help="who writes reports of communities")
     parser.add_argument("--no-waiting", action="store_true", help="leave out the runs with slow answers")
     given = parser.parse_args()
-    bench = Bench(given.llm, given.chunk_size, given.gleanings)
+    bench = Bench(given.llm, given.chunk_size, given.gleanings, given.extractor, given.reports)
     console = Console(width=150)
-    index = Table("corpus", "MB", "chunks", "calls", "CPU s", "wall s", "MB written", "prompt/source chars", "entities")
+    index = Table(
+        "corpus", "MB", "chunks", "calls", "CPU s", "wall s", "MB written", "prompt/source chars", "entities", "reports"
+    )
     search = Table("corpus", "mode", "p50 ms", "CPU ms", "gold in 10 chunks")
-    delete = Table("corpus", "work", "wall s", "CPU s", "calls")
+    delete = Table("corpus", "work", "wall s", "CPU s", "calls", "reports made anew")
     waits = Table("calls at once", "calls", "wall s", "ideal s", "ratio")
     for pair in given.sets:
         corpus, questions = map(Path, pair.split("="))
@@ -82,11 +87,13 @@ def main() -> None:
 class Bench:
     """One server, many knowledge bases."""
 
-    def __init__(self, url: str, chunk_size: int | None, gleanings: int) -> None:
+    def __init__(self, url: str, chunk_size: int | None, gleanings: int, extractor: str, reports: str) -> None:
         self._url = url
         self._base = httpx.Client(base_url=url.removesuffix("/v1"), timeout=30)
         self._chunk_size = chunk_size
         self._gleanings = gleanings
+        self._extractor = extractor
+        self._reports = reports
 
     @contextmanager
     def _service(self, at_once: int = 16) -> Iterator[Runtime]:
@@ -99,7 +106,8 @@ class Bench:
                     llm_models=[ChatModelSettings(name="llm", base_url=self._url, concurrency=at_once)],
                     embedding_models=[EmbeddingModelSettings(name="vectors", base_url=self._url, batch_size=64)],
                     default_embed_model="vectors",
-                    graph_extractor="llm",
+                    graph_extractor=self._extractor,
+                    graph_reports=self._reports,
                     graph_concurrency=at_once,
                     graph_gleanings=self._gleanings,
                     **size,
@@ -146,23 +154,25 @@ class Bench:
                 service = add(runtime, texts)
                 settle(runtime, service)
             state, (took,) = service.build_state()[0], cost
-            with service.graph() as graph:
-                entities = len(graph.nodes)
+            with service.index() as index_of:
+                entities, reports = len(index_of.graph.nodes), len(index_of.reports)
             chunks = state.total
             index.add_row(
                 corpus.name, f"{size / 1e6:.2f}", str(chunks), str(took.calls), f"{took.cpu:.1f}", f"{took.wall:.1f}",
-                f"{took.written / 1e6:.1f}", f"{took.prompt / size:.2f}", str(entities),
+                f"{took.written / 1e6:.1f}", f"{took.prompt / size:.2f}", str(entities), str(reports),
             )  # fmt: skip
             Console(width=150).print(index)
             asked = json.loads(questions.read_text(encoding="utf-8"))
-            for mode in (None, *GRAPH_MODES):
+            for mode in (None, *GRAPH_MODES, *(REPORT_MODES if self._reports else ())):
                 search.add_row(corpus.name, mode or "text", *searched(service, asked, mode))
             for name in list(texts)[:5]:
+                before = reports_of(service)
                 with self._cost() as cost:
                     runtime.service.operations.delete(service, [name], delete_content=True)
                     settle(runtime, service)
-                (took,) = cost
-                delete.add_row(corpus.name, f"delete {name}", f"{took.wall:.2f}", f"{took.cpu:.2f}", str(took.calls))
+                (took,), new = cost, len(reports_of(service) - before)
+                figures = (f"{took.wall:.2f}", f"{took.cpu:.2f}", str(took.calls), str(new))
+                delete.add_row(corpus.name, f"delete {name}", *figures)
 
     def wait(self, corpus: Path, at_once: int, table: Table) -> None:
         """Build with slow answers: how near it comes to what the calls alone would take."""
@@ -193,6 +203,12 @@ def add(runtime: Runtime, texts: dict[str, bytes], extractor: str | None = None,
     for _ in runtime.service.runner.wait_blocking(outcome.jobs):
         pass
     return service
+
+
+def reports_of(service: GraphKBService) -> set[tuple[str, str]]:
+    """(community, digest) of all reports."""
+    with service.index() as index:
+        return {(one.report.community, one.digest) for one in index.reports}
 
 
 def settle(runtime: Runtime, service: GraphKBService) -> None:
