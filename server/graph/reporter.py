@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 REPORT = "graph_report"
 _WARMER = 0.3
+_WORTH = 3
+"""Entities that are worth a call; what there is to say of fewer stands in a sentence or two."""
 _REPAIR = {
     "zh": "这不是所要求的 JSON 对象。请只用完整的 JSON 对象重新回答，每个要点都给出来源编号。",
     "en": "That is not the JSON object that was asked for. Reply again with the whole object alone, sources included.",
@@ -67,7 +69,9 @@ class LLMReporter(Reporter):
     def write(self, materials: Sequence[Material], texts: Mapping[int, str]) -> Iterator[Written]:
         """The reports of these communities, as they come. A server that does not answer costs no report for good: what
         is degraded is written anew with the next build."""
-        asked = {self._background.submit(self._one(one, texts)): one for one in materials}
+        yield from super().write([one for one in materials if len(one.community.keys) < _WORTH], texts)
+        worth = [one for one in materials if len(one.community.keys) >= _WORTH]
+        asked = {self._background.submit(self._one(one, texts)): one for one in worth}
         try:
             for answer in as_completed(asked):
                 yield answer.result()

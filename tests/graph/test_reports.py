@@ -136,9 +136,11 @@ def test_reports_after_any_history_are_those_of_what_is_left(api: Api) -> None:
 
 def test_only_what_changed_is_written_again(api: Api, llm: FakeLLM) -> None:
     filled(api, FILES, reports="fake-llm")
-    assert {one["title"] for one in reports(api)} == {"A written report"}
+    written = [one for one in reports(api) if one["title"] == "A written report"]
+    assert len(written) >= 3
+    assert {one["size"] >= 3 for one in written} == {True}  # two entities are not worth a call
     state = api.http.get("/graph/state", params={"knowledge_base_name": "g"}).json()
-    assert state["calls"] == len(llm.bodies) == len(reports(api))
+    assert state["calls"] == len(llm.bodies) == len(written)
     assert state["tokens"] > 0
     assert any("请用中文" in text_of(body) for body in llm.bodies)
     before = len(llm.bodies)
@@ -234,3 +236,47 @@ def test_without_reports_there_is_still_an_answer(api: Api) -> None:
     assert reports(api) == []
     for mode in (LOCAL, DRIFT):
         assert data(api, "Who keeps the lamp of Kap Arkona?", mode)["chunks"]
+
+
+@pytest.mark.parametrize("mode", ["naive", "basic", "local", "global", "hybrid", "mix", "ppr", LOCAL, GLOBAL, DRIFT])
+def test_a_graph_of_nothing_has_no_reports_and_every_mode_answers(api: Api, mode: str) -> None:
+    filled(api, {"plain.txt": "and so it was, and so it is"}, extractor="nlp")
+    assert reports(api) == []
+    events = chat(api, mode, query="and so it was?")
+    assert "code" not in events[-1]
+    assert events[-1]["docs"]
+
+
+LOOSE = [
+    'Here it is:\n```json\n{"title": "T1", "summary": "s", "findings": [{"summary": "a", "explanation": "b", "sources": [1]}]}\n```',
+    '{"title": "T2", "summary": "two\nlines", "rating": "high", "findings": [{"summary": "a", "sources": [1, 99]},],}',
+    'Sure. {{"title": "T3", "summary": "s", "findings": [{{"explanation": "b", "sources": [1], "rating": NaN}}]}} Done.',
+    "There is not much to say about this group.",
+]
+
+
+@pytest.mark.parametrize(("reply", "title"), [*zip(LOOSE, ["T1", "T2", "T3", ""], strict=True)])
+def test_a_report_that_is_no_strict_json_is_read_if_it_can_be(api: Api, llm: FakeLLM, reply: str, title: str) -> None:
+    llm.answer = lambda body: Reply([reply]) if "report" in text_of(body) else writer(body)
+    filled(api, {"harbour.txt": HARBOUR}, reports="fake-llm")
+    found = reports(api)
+    assert found
+    assert all(one["degraded"] == (not title) for one in found)
+    assert all(one["title"] == title for one in found if title)
+    assert all(one["findings"] for one in found)
+    llm.answer = writer
+    assert "Elda keeps" in "".join(event.get("answer", "") for event in chat(api, GLOBAL))
+
+
+def test_an_entity_that_nothing_ties_is_in_a_report_and_in_a_prompt(api: Api, llm: FakeLLM) -> None:
+    filled(api, {**FILES, "isle.txt": "Beacon Isle"})
+    assert any(one["entities"] == ["Beacon Isle"] for one in reports(api))
+    chat(api, LOCAL, query="What is Beacon Isle?")
+    assert "Beacon Isle" in text_of(llm.bodies[-1]).split("SOURCES", 1)[1]
+
+
+def test_the_report_of_an_entity_is_in_the_prompt_about_it(api: Api, llm: FakeLLM) -> None:
+    filled(api, FILES)
+    report = next(one for one in reports(api, query="Jonas Pell") if not one["children"])
+    chat(api, LOCAL, query="Who is Jonas Pell?")
+    assert f"{report['title']} — " in text_of(llm.bodies[-1])
