@@ -20,12 +20,14 @@ from configs import Settings
 from server.cli_common import DataDir, opened_runtime, settings_of, working
 from server.cli_files import digests, ensure_kb, found, ingest, sync
 from server.cli_graph import graph_app
+from server.cli_project import project_app
 from server.errors import ConfigurationError, ZhikuError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Zhiku 知库: files in, cited answers out.")
 kb_app = typer.Typer(no_args_is_help=True, help="Knowledge bases. 知识库管理。")
 app.add_typer(kb_app, name="kb")
 app.add_typer(graph_app, name="graph")
+app.add_typer(project_app)
 console = Console()
 errors = Console(stderr=True)
 
