@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
 from pydantic import ValidationError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from configs import Settings
-from server.cli_common import DataDir, opened_runtime, settings_of
+from server.cli_common import DataDir, opened_runtime, settings_of, working
+from server.cli_files import digests, ensure_kb, found, ingest, sync
 from server.cli_graph import graph_app
+from server.cli_project import project_app
 from server.errors import ConfigurationError, ZhikuError
-from server.names import is_junk
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Zhiku 知库: files in, cited answers out.")
 kb_app = typer.Typer(no_args_is_help=True, help="Knowledge bases. 知识库管理。")
 app.add_typer(kb_app, name="kb")
 app.add_typer(graph_app, name="graph")
+app.add_typer(project_app)
 console = Console()
 errors = Console(stderr=True)
 
@@ -126,67 +125,12 @@ def _load_samples(settings: Settings) -> None:
     runtime = Runtime.build(settings)
     try:
         name = settings.default_knowledge_base
-        _ensure_kb(name, None, None)
-        _ingest(runtime, name, _found([folder]), override=False)
+        ensure_kb(name, None, None)
+        with working(runtime):
+            ingest(runtime, name, found([folder]), override=False)
         mark.touch()
     finally:
         runtime.service.context.close()
-
-
-def _ensure_kb(name: str, vs_type: str | None, embed_model: str | None) -> None:
-    from server.knowledge_base.factory import KBServiceFactory
-
-    if KBServiceFactory.get_service_by_name(name) is None:
-        default = KBServiceFactory.context().settings.default_vs_type
-        KBServiceFactory.get_service(name, vs_type or default, embed_model).create_kb()
-
-
-def _found(paths: Sequence[Path]) -> list[tuple[str, Path]]:
-    """(name in the knowledge base, path) of files and of all files in folders but hidden and lock files."""
-    found: list[tuple[str, Path]] = []
-    for path in paths:
-        if path.is_file():
-            found.append((path.name, path))
-            continue
-        inside = (item for item in sorted(path.rglob("*")) if item.is_file())
-        named = ((item.relative_to(path), item) for item in inside)
-        found += [(name.as_posix(), item) for name, item in named if not is_junk(name.as_posix())]
-    return found
-
-
-def _ingest(runtime: Any, name: str, found: Sequence[tuple[str, Path]], *, override: bool) -> dict[str, str]:
-    """Upload and ingest with a progress bar; returns the reasons of files that failed."""
-    from server.knowledge_base.operations import Outcome, Upload, service_of
-
-    service = runtime.service
-    kb = service_of(name)
-    outcome = Outcome()
-    for label, path in found:
-        with path.open("rb") as stream:
-            one = service.operations.upload(kb, [Upload(label, stream)], kb.split_options(), override=override)
-        outcome.jobs |= one.jobs
-        outcome.failed |= one.failed
-    runtime.service.runner.start()
-    try:
-        return _watch(runtime, outcome)
-    finally:
-        runtime.service.runner.stop()
-
-
-def _watch(runtime: Any, outcome: Any) -> dict[str, str]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    ended: list[Any] = []
-    with Progress(*columns, console=errors) as bar:
-        files = bar.add_task("文件 files", total=len(outcome.jobs))
-        chunks = bar.add_task("片段 chunks", total=None)
-        for jobs in runtime.service.runner.wait_blocking(outcome.jobs):
-            ended = [job for job in jobs if job.ended]
-            bar.update(files, completed=len(ended))
-            bar.update(
-                chunks, completed=sum(job.finished for job in jobs), total=sum(job.total for job in jobs) or None
-            )
-    failed: dict[str, str] = outcome.add_ended(ended)
-    return failed
 
 
 @kb_app.command("list")
@@ -244,25 +188,18 @@ def kb_add(
     from server.knowledge_base.operations import service_of
 
     with opened_runtime(data_dir) as runtime:
-        _ensure_kb(name, None, None)
-        found = dict(_found(paths))
-        difference = compare(service_of(name), _digests(found))
-        fresh = [(label, path) for label, path in found.items() if label not in difference.unchanged]
-        failed = _ingest(runtime, name, fresh, override=override)
+        ensure_kb(name, None, None)
+        files = dict(found(paths))
+        difference = compare(service_of(name), digests(files))
+        fresh = [(label, path) for label, path in files.items() if label not in difference.unchanged]
+        with working(runtime):
+            failed = ingest(runtime, name, fresh, override=override)
     for file, reason in failed.items():
         hint = " (--override 可替换 / replaces it)" if "已存在" in reason else ""
         errors.print(f"{file}: {reason}{hint}", markup=False, style="red")
     there = len(difference.unchanged)
     console.print(f"新增 / added: {len(fresh) - len(failed)}，未变 / unchanged: {there}，失败 / failed: {len(failed)}")
     raise typer.Exit(1 if failed else 0)
-
-
-def _digests(found: Mapping[str, Path]) -> dict[str, str]:
-    digests = {}
-    for label, path in found.items():
-        with path.open("rb") as stream:
-            digests[label] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return digests
 
 
 @kb_app.command("sync")
@@ -279,14 +216,13 @@ def kb_sync(
     from server.knowledge_base.operations import service_of
 
     with opened_runtime(data_dir) as runtime:
-        _ensure_kb(name, None, None)
-        found = dict(_found([folder]))
-        difference = compare(service_of(name), _digests(found))
+        ensure_kb(name, None, None)
+        files = dict(found([folder]))
+        difference = compare(service_of(name), digests(files))
         failed: dict[str, str] = dict(difference.invalid)
         if not dry_run:
-            failed |= _ingest(runtime, name, [(label, found[label]) for label in difference.upload], override=True)
-            if delete:
-                failed |= runtime.service.operations.delete(service_of(name), difference.delete, delete_content=True)
+            with working(runtime):
+                failed |= sync(runtime, name, files, difference, delete=delete)
     for file, reason in failed.items():
         errors.print(f"{file}: {reason}", markup=False, style="red")
     gone = (

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from configs import Settings
+
+if TYPE_CHECKING:
+    from server.runtime import Runtime
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="the data root (default: ZHIKU_DATA_DIR or configs)")]
 
@@ -23,7 +26,7 @@ def settings_of(data_dir: Path | None, **values: Any) -> Settings:
 
 
 @contextmanager
-def opened_runtime(data_dir: Path | None) -> Iterator[Any]:
+def opened_runtime(data_dir: Path | None) -> Iterator[Runtime]:
     """The parts of the service without its HTTP edge, for one command."""
     from server.runtime import Runtime
 
@@ -33,3 +36,13 @@ def opened_runtime(data_dir: Path | None) -> Iterator[Any]:
     finally:
         runtime.service.extractors.close()
         runtime.service.context.close()
+
+
+@contextmanager
+def working(runtime: Runtime) -> Iterator[None]:
+    """The workers run meanwhile; what they have not finished then is taken up by the next who runs some."""
+    runtime.service.runner.start()
+    try:
+        yield
+    finally:
+        runtime.service.runner.stop()

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from server.cli_common import DataDir, opened_runtime
+from server.cli_common import DataDir, opened_runtime, working
 from server.errors import InvalidRequest, ZhikuError
 
 if TYPE_CHECKING:
@@ -24,7 +24,12 @@ errors = Console(stderr=True)
 _LOOK_EVERY = 0.3
 
 
-def _graph_of(name: str) -> GraphKBService:
+def graph_of(name: str) -> GraphKBService:
+    """A knowledge base with a graph.
+
+    Raises:
+        NotFound: there is none of that name; InvalidRequest: it has no graph.
+    """
     from server.knowledge_base.backends.graph import GraphKBService
     from server.knowledge_base.operations import service_of
 
@@ -47,7 +52,7 @@ def build(
 ) -> None:
     """Build the graph, or go on with it. 构建图谱。"""
     with opened_runtime(data_dir) as runtime:
-        service, extractors = _graph_of(name), runtime.service.extractors
+        service, extractors = graph_of(name), runtime.service.extractors
         options = service.options().changed(extractor=extractor)
         estimate = extractors.estimate(options, service.sizes(again=again))
         if estimate.calls and not yes:
@@ -59,18 +64,16 @@ def build(
             )
         given = {} if extractor is None else {"extractor": extractor}
         service.set_options(given, extractors.of(options).recipe if again else None)
-        runtime.service.runner.start()
-        try:
-            _watch(service)
-        finally:
-            runtime.service.runner.stop()
+        with working(runtime):
+            watch_build(service)
         reason = service.build_state()[3]
         if reason:
             raise ZhikuError(reason)
-    _print_stats(name, data_dir)
+        print_stats(service)
 
 
-def _watch(service: GraphKBService) -> None:
+def watch_build(service: GraphKBService) -> None:
+    """Show how far the graph is until nothing is under way."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors) as bar:
         chunks = bar.add_task("片段 chunks", total=None)
@@ -85,20 +88,21 @@ def _watch(service: GraphKBService) -> None:
 @graph_app.command("stats")
 def stats(name: str, data_dir: DataDir = None) -> None:
     """What is in the graph, and what it took. 图谱统计。"""
-    _print_stats(name, data_dir)
-
-
-def _print_stats(name: str, data_dir: Path | None) -> None:
     with opened_runtime(data_dir):
-        service = _graph_of(name)
-        state = service.build_state()[0]
-        with service.graph() as graph:
-            rows = {
-                "实体 entities": len(graph.nodes), "关系 relations": len(graph.edges), "片段 chunks": state.total,
-                "已读 read": state.done, "失败 failed": state.failed, "未被原文证实 dropped": state.dropped,
-                "调用 calls": state.calls, "词元 tokens": state.tokens,
-            }  # fmt: skip
-    table = Table("", name)
+        print_stats(graph_of(name))
+
+
+def print_stats(service: GraphKBService) -> None:
+    """A table of what is in a graph, and what it took."""
+    state = service.build_state()[0]
+    with service.graph() as graph:
+        rows = {
+            "文件 files": service.count_files(),
+            "实体 entities": len(graph.nodes), "关系 relations": len(graph.edges), "片段 chunks": state.total,
+            "已读 read": state.done, "失败 failed": state.failed, "未被原文证实 dropped": state.dropped,
+            "调用 calls": state.calls, "词元 tokens": state.tokens,
+        }  # fmt: skip
+    table = Table("", service.kb_name)
     for label, value in rows.items():
         table.add_row(label, str(value))
     console.print(table)
@@ -113,7 +117,7 @@ def export(
     """Write the whole graph into a file. 导出图谱。"""
     from server.graph import views
 
-    with opened_runtime(data_dir), _graph_of(name).graph() as graph:
+    with opened_runtime(data_dir), graph_of(name).graph() as graph:
         rows = views.as_graphml(graph) if target and target.suffix == ".graphml" else views.as_json_lines(graph)
         with target.open("wb") if target else sys.stdout.buffer as out:
             out.writelines(rows)
@@ -134,7 +138,7 @@ def query(
     if mode not in GRAPH_MODES:
         raise InvalidRequest(f"mode 应为 / mode must be one of: {', '.join(GRAPH_MODES)}")
     with opened_runtime(data_dir):
-        service = _graph_of(name)
+        service = graph_of(name)
         found, hits = service.follow(question, SearchOptions(mode=mode))
         with service.graph() as graph:
             names = [graph.shown(key).name for key, _ in found.entities[:10] if key in graph.nodes]

@@ -25,6 +25,8 @@ _PAGE = 1000
 _IN_LIMIT = 500
 MOST_ATTEMPTS = 3
 """How often a chunk is tried before it has to be asked for again."""
+IMPORTED = "import"
+"""The recipe of what came with a file of tables; no reading of the text would find it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +220,25 @@ def forget_failures(sql: Connection, generation_id: int) -> int:
 
 
 def forget(sql: Connection, generation_id: int, but: str) -> None:
-    """Let all chunks be read again but those that were read in one way."""
+    """Let all chunks be read again but those that were read in one way, or were never read but imported."""
+    sql.execute(delete(ChunkGraphRow).where(_otherwise(generation_id, but)))
+
+
+def is_read_otherwise(sql: Connection, generation_id: int, recipe: str) -> bool:
+    """Whether any chunk was read in another way."""
+    return sql.scalar(select(ChunkGraphRow.chunk_id).where(_otherwise(generation_id, recipe)).limit(1)) is not None
+
+
+def _otherwise(generation_id: int, recipe: str) -> Any:
     chunks = select(ChunkRow.id).join(DocumentRow, DocumentRow.id == ChunkRow.document_id).where(_live(generation_id))
-    sql.execute(delete(ChunkGraphRow).where(ChunkGraphRow.recipe != but, ChunkGraphRow.chunk_id.in_(chunks)))
+    return ChunkGraphRow.recipe.not_in((recipe, IMPORTED)) & ChunkGraphRow.chunk_id.in_(chunks)
+
+
+def reasons(sql: Connection, generation_id: int, limit: int) -> list[str]:
+    """Why chunks could not be read, each reason once."""
+    found = select(ChunkGraphRow.reason).join(ChunkRow, ChunkRow.id == ChunkGraphRow.chunk_id)
+    found = found.join(DocumentRow, DocumentRow.id == ChunkRow.document_id).where(_live(generation_id), _FAILED)
+    return list(sql.scalars(found.distinct().order_by(ChunkGraphRow.reason).limit(limit)))
 
 
 def _rows(generation_id: int) -> Select[*tuple[Any, ...]]:

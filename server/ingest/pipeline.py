@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from server.db import chunks as chunk_rows
 from server.db import files, graphs, kbs, texts
 from server.db.session import Database
 from server.db.vectors import pack
-from server.domain import Chunk, Generation, Progress, StoredFile
+from server.domain import Block, Chunk, Generation, Progress, StoredFile
 from server.errors import (
     DamagedFile,
     DimensionMismatch,
@@ -34,7 +35,7 @@ from server.errors import (
 )
 from server.filestore import FileStore
 from server.ingest.sandbox import Reading, Sandbox
-from server.ingest.splitters.base import BLOCK_SEPARATOR, sections
+from server.ingest.splitters.base import BLOCK_SEPARATOR, Section, sections
 from server.ingest.splitters.factory import splitter
 from server.ingest.splitters.zh_title import TitleEnhancer
 from server.models.embeddings import EmbeddingModel, EmbeddingModels
@@ -213,18 +214,32 @@ class Pipeline:
             reading.loader = "custom"
             yield _Part(work.custom)
             return
-        model = self._embeddings.get(work.generation.embed_model)
-        cutter = splitter(work.options.splitter, work.options.chunk_size, work.options.chunk_overlap, model.ruler)
-        titles = TitleEnhancer()
         with self._opened(work.file) as source:
-            for section in sections(source.blocks):
-                with self._one_at_a_time:
-                    chunks = cutter.split_section(section)
-                if work.options.zh_title_enhance:
-                    chunks = titles.enhance(chunks)
+            for section, chunks in self._cut(source.blocks, work.options, work.generation.embed_model):
                 separator = BLOCK_SEPARATOR if section.offset else ""
                 yield _Part(chunks, section.offset - len(separator), separator + section.text)
             reading.loader, reading.warnings = source.loader, source.warnings
+
+    def _cut(
+        self, blocks: Iterable[Block], options: SplitOptions, embed_model: str
+    ) -> Iterator[tuple[Section, Sequence[Chunk]]]:
+        model = self._embeddings.get(embed_model)
+        cutter = splitter(options.splitter, options.chunk_size, options.chunk_overlap, model.ruler)
+        titles = TitleEnhancer()
+        for section in sections(blocks):
+            with self._one_at_a_time:
+                chunks = cutter.split_section(section)
+            yield section, titles.enhance(chunks) if options.zh_title_enhance else chunks
+
+    def preview(self, path: Path, name: str, options: SplitOptions, embed_model: str) -> Iterator[Chunk]:
+        """The chunks that a file would have; nothing is stored.
+
+        Raises:
+            LoadError: it cannot be read.
+        """
+        with self.sandbox.open(path, name) as source:
+            for _, chunks in self._cut(source.blocks, options, embed_model):
+                yield from chunks
 
     @contextmanager
     def _opened(self, file: StoredFile) -> Iterator[Reading]:
