@@ -31,8 +31,8 @@ from server.knowledge_base.context import KBContext
 from server.knowledge_base.expiry import drop_expired
 from server.knowledge_base.factory import KBServiceFactory, vs_type_of
 from server.knowledge_base.gates import Gates
-from server.knowledge_base.graph_builds import GRAPH, GraphHandler, queue_build
-from server.knowledge_base.operations import INGEST, IngestHandler, Operations, service_of
+from server.knowledge_base.graph_builds import GRAPH, INGEST, GraphHandler, queue_build
+from server.knowledge_base.operations import IngestHandler, Operations, service_of
 from server.knowledge_base.rebuild import REBUILD, RebuildHandler, drop_orphans
 from server.knowledge_base.search import Searcher
 from server.knowledge_base.summaries import Summaries

@@ -67,8 +67,7 @@ class LLMReporter(Reporter):
         self.recipe = f"llm-{digest.hexdigest()[:40]}"
 
     def write(self, materials: Sequence[Material], texts: Mapping[int, str]) -> Iterator[Written]:
-        """The reports of these communities, as they come. A server that does not answer costs no report for good: what
-        is degraded is written anew with the next build."""
+        """The reports of these communities, as they come."""
         yield from super().write([one for one in materials if len(one.community.keys) < _WORTH], texts)
         worth = [one for one in materials if len(one.community.keys) >= _WORTH]
         asked = {self._background.submit(self._one(one, texts)): one for one in worth}

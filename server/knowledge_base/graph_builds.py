@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 GRAPH = "graph"
 _PAGE = 200
 _WAIT = 0.5
+INGEST = "ingest"
+_LAST_FILE, _LOOK = 3.0, 0.05
+"""Seconds."""
 
 
 def graph_options(context: KBContext, kb: KnowledgeBase) -> GraphOptions:
@@ -97,7 +101,8 @@ class GraphHandler:
         with self._context.db.write() as sql:
             forgotten = forget_edits(sql, _knowledge_base(sql, job))
         yield from self._summarize(job)
-        yield from self._report(job)
+        if (yield from self._all_files_are_in(job)):
+            yield from self._report(job)
         yield from self._embed(job)
         if forgotten:
             self._context.db.scrub()
@@ -153,6 +158,19 @@ class GraphHandler:
                 graphs.set_summary(sql, kb.generation.id, key, digest_of(texts), text, tokens)
             yield Progress(state.done, state.total)
         forget_summaries(self._context, kb)
+
+    def _all_files_are_in(self, job: Job) -> Generator[Progress, None, bool]:
+        """Whether no file is on its way; the end of the last one brings another build, and what is not complete is
+        worth no report. One that has just come to its end is waited for."""
+        until = time.monotonic() + _LAST_FILE
+        while True:
+            with self._context.db.read() as sql:
+                if not job_rows.active(sql, job.kb_id, INGEST):
+                    return True
+            if time.monotonic() > until:
+                return False
+            yield Progress(0, 0)
+            time.sleep(_LOOK)
 
     def _report(self, job: Job) -> Iterator[Progress]:
         """Reports of all communities, the narrowest first, for wider ones are made of them; only those are written of
@@ -228,8 +246,7 @@ class _Reports:
         new: list[Material] = []
         for material in materials:
             before = self._stored.get(material.community.id)
-            # what had to do without its model is tried again
-            if before is None or before.digest != digests[material.community.id] or before.report.degraded:
+            if before is None or before.digest != digests[material.community.id]:
                 new.append(material)
             else:
                 self._keep(before, material)

@@ -20,14 +20,12 @@ from server.ingest.splitters.factory import splitter
 from server.knowledge_base.companions import forget_summaries
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.factory import KBServiceFactory, vs_type_of
-from server.knowledge_base.graph_builds import queue_build
+from server.knowledge_base.graph_builds import INGEST, queue_build
 from server.knowledge_base.rebuild import REBUILD, drop_orphans
 from server.knowledge_base.service import KBService
 from server.names import file_label, kb_label
 
 log = logging.getLogger(__name__)
-
-INGEST = "ingest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +360,7 @@ class IngestHandler:
         yield from self._context.pipeline.ingest(file, kb.generation, options, custom, job.id)
         if kb.generation.has_graph:
             with self._context.db.write() as sql:
-                queue_build(sql, self._context, kb)
+                queue_build(sql, self._context, kb, again=True)  # reports wait for the last file
         with self._context.db.read() as sql:
             waiting = [other for other in job_rows.active(sql, kb.id, INGEST) if other.id != job.id]
         if not waiting or job.id % _CATCH_UP_EVERY == 0:

@@ -163,7 +163,8 @@ def test_a_report_that_cannot_be_read_is_asked_again_and_then_put_together(api: 
     llm.answer = writer
     api.post("/graph/build", knowledge_base_name="g")
     built(api)
-    api.upload("g", {"more.txt": "Nobody."})
+    assert len(llm.bodies) == 2 * len(found)
+    api.post("/graph/retry", knowledge_base_name="g")
     built(api)
     assert not any(one["degraded"] for one in reports(api))
 

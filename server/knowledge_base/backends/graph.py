@@ -11,7 +11,7 @@ from typing import Any, cast
 from typing_extensions import override
 
 from server.db import chunks as chunk_rows
-from server.db import graphs, kbs
+from server.db import graph_reports, graphs, kbs
 from server.db import jobs as job_rows
 from server.db.graphs import BuildState
 from server.db.vectors import FloatArray
@@ -199,11 +199,15 @@ class GraphKBService(KBService):
             return state_of(sql, kb), by_file, bool(job_rows.active(sql, kb.id, GRAPH)), reason
 
     def retry_build(self) -> int:
-        """Read failed chunks again, and go on where a build had ended; returns the number of chunks that failed."""
+        """Read failed chunks again, write reports again that had to do without their model, and go on where a build had
+        ended; returns the number of chunks that failed."""
         kb = self.kb()
+        with self.index() as index:
+            degraded = [one.report.community for one in index.reports if one.report.degraded]
         with self.context.db.write() as sql:
             count = graphs.forget_failures(sql, kb.generation.id)
-            queue_build(sql, self.context, kb)
+            graph_reports.drop(sql, kb.generation.id, degraded)
+            queue_build(sql, self.context, kb, again=True)
         return count
 
     def options(self) -> GraphOptions:
@@ -222,7 +226,7 @@ class GraphKBService(KBService):
             kbs.set_graph_options(sql, kb.id, options)
             graphs.bump(sql, kb.generation.id)
             changed = replace(kb, graph_options=options)
-            queue_build(sql, self.context, changed)
+            queue_build(sql, self.context, changed, again=True)  # reports may have another writer now
         return graph_options(self.context, changed)
 
     def sizes(self, *, again: bool = False) -> tuple[int, int, int]:
