@@ -55,10 +55,11 @@ def ingest(runtime: Runtime, name: str, files: Sequence[tuple[str, Path]], *, ov
             one = service.operations.upload(kb, [Upload(label, stream)], kb.split_options(), override=override)
         outcome.jobs |= one.jobs
         outcome.failed |= one.failed
-    return _watch(runtime, outcome)
+    return watch_files(runtime, outcome)
 
 
-def _watch(runtime: Runtime, outcome: Outcome) -> dict[str, str]:
+def watch_files(runtime: Runtime, outcome: Outcome) -> dict[str, str]:
+    """Show how far files are until all jobs have ended; returns the reasons of those that failed."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     ended: list[Job] = []
     with Progress(*columns, console=errors) as bar:

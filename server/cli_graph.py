@@ -17,6 +17,7 @@ from server.errors import InvalidRequest, ZhikuError
 
 if TYPE_CHECKING:
     from server.knowledge_base.backends.graph import GraphKBService
+    from server.runtime import Runtime
 
 graph_app = typer.Typer(no_args_is_help=True, help="Graphs of knowledge bases. 知识图谱。")
 console = Console()
@@ -111,16 +112,73 @@ def print_stats(service: GraphKBService) -> None:
 @graph_app.command("export")
 def export(
     name: str,
-    target: Annotated[Path | None, typer.Argument(help=".jsonl or .graphml; default: JSON lines to stdout")] = None,
+    target: Annotated[
+        Path | None,
+        typer.Argument(
+            help=".jsonl, .graphml, or a folder for GraphRAG's parquet tables; default: JSON lines to stdout"
+        ),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Write the whole graph into a file. 导出图谱。"""
+    """Write the whole graph into a file, or into tables. 导出图谱。"""
     from server.graph import views
 
-    with opened_runtime(data_dir), graph_of(name).graph() as graph:
-        rows = views.as_graphml(graph) if target and target.suffix == ".graphml" else views.as_json_lines(graph)
-        with target.open("wb") if target else sys.stdout.buffer as out:
-            out.writelines(rows)
+    with opened_runtime(data_dir):
+        service = graph_of(name)
+        if target is not None and (target.is_dir() or not target.suffix):
+            _export_tables(service, target)
+            return
+        with service.graph() as graph:
+            rows = views.as_graphml(graph) if target and target.suffix == ".graphml" else views.as_json_lines(graph)
+            with target.open("wb") if target else sys.stdout.buffer as out:
+                out.writelines(rows)
+
+
+def _export_tables(service: GraphKBService, folder: Path) -> None:
+    from server.graph.tables import write_tables
+    from server.knowledge_base.graph_tables import exported
+
+    tables = exported(service)
+    for path, rows in zip(write_tables(tables, folder), tables.values(), strict=True):
+        console.print(f"{path}: {len(rows)}", markup=False, highlight=False, soft_wrap=True)
+
+
+@graph_app.command("import")
+def import_graph(
+    name: str,
+    source: Annotated[
+        Path, typer.Argument(exists=True, help="a folder or zip of GraphRAG's parquet tables, .jsonl or .graphml")
+    ],
+    data_dir: DataDir = None,
+) -> None:
+    """Add what a file or tables hold to a graph; tables with text units bring files along. 导入图谱。"""
+    from server.graph.imports import read_graph
+
+    with opened_runtime(data_dir) as runtime:
+        service = graph_of(name)
+        if source.is_dir() or source.suffix == ".zip":
+            failed = _import_tables(runtime, service, source)
+        else:
+            service.editor.add_all(*read_graph(source.read_bytes()))
+            failed = {}
+        print_stats(service)
+    for file, reason in failed.items():
+        errors.print(f"{file}: {reason}", markup=False, style="red")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _import_tables(runtime: Runtime, service: GraphKBService, source: Path) -> dict[str, str]:
+    """Bring files and their graph in; returns the reasons of files that failed."""
+    from server.cli_files import watch_files
+    from server.graph.tables_import import read_tables
+    from server.knowledge_base.graph_tables import bring_in
+
+    brought = read_tables(source if source.is_dir() else source.read_bytes())
+    found = bring_in(runtime.service.operations, service, brought)
+    with working(runtime):
+        failed = watch_files(runtime, found.files)
+        watch_build(service)
+    return failed
 
 
 @graph_app.command("query")

@@ -395,15 +395,18 @@ def _finder(parts: Service, service: KBService, asked: Asked, options: SearchOpt
 
 
 def _print_sources(begun: Begun | None, done: Done) -> None:
-    """Where the answer is from; a source is marked whose text does not bear out what is said with its number."""
+    """Where the answer is from: the sources that it names, or all where it names none. A source is marked whose text
+    does not bear out what is said with its number."""
+    cited = {citation.number for citation in done.citations}
     doubtful = {citation.number for citation in done.citations if not citation.verified}
-    sources = begun.sources if begun else ()
-    if sources:
+    numbered = list(enumerate(begun.sources if begun else (), start=1))
+    if numbered:
         typer.echo("\n来源 / sources:")
-    for number, hit in enumerate(sources, start=1):
-        page = f" p.{hit.page}" if hit.page else ""
-        mark = "  (未证实 / not borne out)" if number in doubtful else ""
-        typer.echo(f"[{number}] {hit.file_name}{page}{mark}")
+    for number, hit in numbered:
+        if not cited or number in cited:
+            place = [hit.file_name, f"p.{hit.page}" if hit.page else "", " › ".join(hit.headings)]
+            mark = "(未证实 / not borne out)" if number in doubtful else ""
+            typer.echo(f"[{number}] {'  '.join(filter(None, [*place, mark]))}")
 
 
 @project_app.command("prompt-tune")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import accumulate
 from typing import Annotated, Any, Literal, TypeVar
@@ -48,8 +48,11 @@ from server.graph.graph import BY_HAND, Graph, Pair
 from server.graph.imports import read_graph
 from server.graph.index import GraphIndex
 from server.graph.search import GRAPH_MODES
+from server.graph.tables import zipped_tables
+from server.graph.tables_import import looks_zipped, read_tables
 from server.knowledge_base.backends.graph import GraphKBService
 from server.knowledge_base.graph_edits import GraphEditor
+from server.knowledge_base.graph_tables import bring_in, exported
 from server.knowledge_base.operations import service_of
 from server.knowledge_base.report_search import REPORT_MODES, ReportSearch
 from server.names import kb_label
@@ -416,36 +419,54 @@ async def split_entity(body: EntityName, service: ServiceDep) -> BaseResponse:
 async def export_graph(
     service: ServiceDep,
     knowledge_base_name: KB,
-    format: Annotated[Literal["jsonl", "graphml"], Query(description="jsonl or graphml")] = "jsonl",
+    format: Annotated[
+        Literal["jsonl", "graphml", "parquet"],
+        Query(description="jsonl, graphml, or parquet: a zip of the tables that GraphRAG writes"),
+    ] = "jsonl",
 ) -> Response:
     """The whole graph as a file."""
     name = kb_label(knowledge_base_name)
 
     def load() -> bytes:
+        if format == "parquet":
+            return zipped_tables(exported(_opened(name)))
         with _opened(name).graph() as graph:
             return b"".join(views.as_graphml(graph) if format == "graphml" else views.as_json_lines(graph))
 
-    kind = "application/graphml+xml" if format == "graphml" else "application/jsonl"
-    headers = {"content-disposition": f"attachment; filename=graph.{format}", "x-content-type-options": "nosniff"}
+    kind, ending = _FORMATS[format]
+    headers = {"content-disposition": f"attachment; filename=graph.{ending}", "x-content-type-options": "nosniff"}
     return Response(await service.gates.run(name, load), media_type=kind, headers=headers)
+
+
+_FORMATS = {
+    "jsonl": ("application/jsonl", "jsonl"),
+    "graphml": ("application/graphml+xml", "graphml"),
+    "parquet": ("application/zip", "zip"),
+}
 
 
 @router.post("/import", operation_id="import_graph")
 async def import_graph(
     service: ServiceDep,
-    file: Annotated[UploadFile, File(description="JSON lines as /graph/export writes them, or GraphML")],
+    file: Annotated[
+        UploadFile, File(description="what /graph/export writes, GraphML, or a zip of GraphRAG's parquet tables")
+    ],
     knowledge_base_name: Annotated[str, Form(description="a knowledge base with a graph")],
 ) -> BaseResponse:
     """Add the entities and relations of a file to the graph, as if people had added them one by one. What is there
-    stays as it is; `data` counts what was new."""
+    stays as it is; `data` counts what was new. Tables with text units bring files along: their chunks are the text
+    units, and say for the graph what names them; they are searchable when they are in, as after an upload."""
     name, limit = kb_label(knowledge_base_name), service.settings.max_upload_mb
     data = await file.read((limit << 20) + 1)
     if len(data) > limit << 20:
         raise InvalidRequest(f"文件超过 {limit} MiB 的上限 / the file exceeds the limit of {limit} MiB")
 
-    def load() -> dict[str, int]:
+    def load() -> Mapping[str, Any]:
+        kb = _opened(name)
+        if looks_zipped(data):
+            return bring_in(service.operations, kb, read_tables(data)).as_dict()
         entities, relations = read_graph(data)
-        return _opened(name).editor.add_all(entities, relations)
+        return kb.editor.add_all(entities, relations)
 
     counts = await service.gates.run(name, load)
     service.runner.notify()

@@ -166,13 +166,18 @@ def bump(sql: Connection, generation_id: int) -> None:
 
 
 def add(sql: Connection, generation_id: int, recipe: str, items: Sequence[Extracted]) -> None:
-    """Store what chunks say; chunks that are gone, or were edited while they were read, are left out."""
+    """Store what chunks say; chunks that are gone, or were edited while they were read, are left out, and so are those
+    that have come with what they say."""
     by_chunk: dict[int, list[Extracted]] = {}
     for item in items:
         by_chunk.setdefault(item.chunk_id, []).append(item)
     rows = sql.execute(select(ChunkRow.id, ChunkRow.text_hash).where(ChunkRow.id.in_(by_chunk)))
     present = {(row[0], row[1]) for row in rows}
     graph = ChunkGraphRow
+    if recipe != IMPORTED:
+        brought = select(graph.chunk_id, ChunkRow.text_hash).join(ChunkRow, ChunkRow.id == graph.chunk_id)
+        rows = sql.execute(brought.where(graph.chunk_id.in_(by_chunk), graph.recipe == IMPORTED))
+        present -= {(row[0], row[1]) for row in rows}
     spent = select(graph.chunk_id, graph.calls, graph.tokens, graph.attempts, graph.dropped, graph.rounds)
     spent = spent.where(graph.chunk_id.in_(by_chunk))
     before = {row[0]: row[1:] for row in sql.execute(spent)}

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from server.db import chunks as chunk_rows
-from server.db import files, kbs
+from server.db import files, graphs, kbs
 from server.db import jobs as job_rows
-from server.domain import Chunk, Job, KnowledgeBase, Progress, StoredFile
-from server.errors import GenerationGone, InvalidRequest, LoadError, NotFound, ZhikuError
+from server.db.graphs import Extracted
+from server.db.vectors import text_hash
+from server.domain import Chunk, Extraction, Job, KnowledgeBase, Progress, StoredFile
+from server.errors import GenerationGone, InvalidRequest, LoadError, NotFound, PartlyEmbedded, ZhikuError
 from server.filestore import StoredBytes
 from server.ingest.jobs import JobRunner
 from server.ingest.loaders.factory import loader_for
@@ -109,6 +111,20 @@ class Operations:
         self._runner.notify()
         return outcome
 
+    def bring_in(
+        self, kb_service: KBService, upload: Upload, chunks: Sequence[Chunk], said: Sequence[Extraction]
+    ) -> Outcome:
+        """Store a file with a client's own chunks and what each of them says for the graph, and queue its ingestion. A
+        name that is taken is left alone."""
+        kb, outcome = kb_service.kb(), Outcome()
+        try:
+            file = self._store(kb, upload, override=False)
+            self._queue(kb, file, kb_service.split_options(), chunks, outcome, said)
+        except ZhikuError as error:
+            outcome.failed[upload.name] = error.message
+        self._runner.notify()
+        return outcome
+
     def _store(self, kb: KnowledgeBase, upload: Upload, override: bool) -> StoredFile:
         """The stored file: disk first, then the row, then the bytes that the row no longer names."""
         label = file_label(upload.name)
@@ -162,12 +178,15 @@ class Operations:
         options: SplitOptions,
         custom: Sequence[Chunk] | None,
         outcome: Outcome,
+        said: Sequence[Extraction] | None = None,
     ) -> None:
         payload: dict[str, Any] = {"options": options.as_dict()}
         if custom is not None:
             payload["docs"] = [{"text": chunk.text, "metadata": dict(chunk.metadata)} for chunk in custom]
         else:
             self._require_loader(file)
+        if said is not None:
+            payload["graph"] = [graphs.dump(one).decode() for one in said]
         with self._context.db.write() as sql:
             if files.get(sql, file.id) is None:
                 raise NotFound(f"未找到文件 {file.name}")
@@ -357,7 +376,12 @@ class IngestHandler:
         docs = job.payload.get("docs")
         custom = [Chunk(item["text"], metadata=item["metadata"]) for item in docs] if docs is not None else None
         options = SplitOptions.of(job.payload["options"])
-        yield from self._context.pipeline.ingest(file, kb.generation, options, custom, job.id)
+        try:
+            yield from self._context.pipeline.ingest(file, kb.generation, options, custom, job.id)
+        except PartlyEmbedded:
+            self._tell(job, kb, file)
+            raise
+        self._tell(job, kb, file)
         if kb.generation.has_graph:
             with self._context.db.write() as sql:
                 queue_build(sql, self._context, kb, again=True)  # reports wait for the last file
@@ -368,6 +392,21 @@ class IngestHandler:
         if file.file_version > 1:
             self._context.db.scrub()  # the old version's text goes from the disk too
 
+    def _tell(self, job: Job, kb: KnowledgeBase, file: StoredFile) -> None:
+        """Store what the chunks say for the graph where they were brought with it; reading them would find less."""
+        brought = job.payload.get("graph")
+        if brought is None:
+            return
+        with self._context.db.write() as sql:
+            chunks = chunk_rows.of_files(sql, kb.generation.id, [file.name])
+            said = [
+                Extracted(chunk.id, text_hash(chunk.text), graphs.load(brought[chunk.ordinal].encode()))
+                for chunk in chunks if chunk.ordinal < len(brought)
+            ]  # fmt: skip
+            for at in range(0, len(said), _TOLD_TOGETHER):
+                graphs.add(sql, kb.generation.id, graphs.IMPORTED, said[at : at + _TOLD_TOGETHER])
 
+
+_TOLD_TOGETHER = 500
 _CATCH_UP_EVERY = 20
 """While many files wait, the indexes are brought forward once for so many of them: searches do it anyway."""
