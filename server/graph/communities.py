@@ -48,12 +48,16 @@ class Community:
 def communities(graph: Graph, largest: int = LARGEST) -> list[Community]:
     """All communities of a graph, the widest levels first and the larger ones first in each; every entity is in one of
     level 0. An empty graph has none."""
-    ties = _ties(graph)
+    return communities_of(ties_of(graph), largest)
+
+
+def communities_of(ties: Ties, largest: int = LARGEST) -> list[Community]:
+    """The same of ties that were taken from a graph before, which may go on changing."""
     members: dict[str, tuple[str, ...]] = {key: (key,) for key in ties}
     for _ in range(_MERGES):  # small ones join, as long as all their entities find room
         ties, members, _ = _joined(ties, members, {node: len(keys) for node, keys in members.items()}, largest)
     found = {community_id(keys): Community(community_id(keys), 0, keys) for keys in members.values()}
-    if graph.nodes:
+    if members:
         ties, members = _renamed(ties, members)
     for _ in range(_DEEPEST):
         if len(members) <= largest:
@@ -94,7 +98,7 @@ def _levelled(found: Mapping[str, Community], widest: Iterable[str]) -> Iterator
         queue.extend((child, level + 1, name) for child in found[name].children)
 
 
-def _ties(graph: Graph) -> Ties:
+def ties_of(graph: Graph) -> Ties:
     """The weights between entities in both directions; one that has no relation is tied loosely to the entity of its
     chunk that has most."""
     # sums of floats depend on their order, which must not depend on the order in which chunks came

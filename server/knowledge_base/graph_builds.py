@@ -22,7 +22,7 @@ from server.db.graphs import BuildState, Unread
 from server.db.vectors import pack, text_hash
 from server.domain import Edits, GraphOptions, Job, KnowledgeBase, Progress, Report
 from server.errors import BudgetSpent, EmbeddingError, NotFound
-from server.graph.communities import Community, communities
+from server.graph.communities import Community, communities_of, ties_of
 from server.graph.describe import digest_of, with_much_to_say
 from server.graph.extractor import NLP
 from server.graph.extractors import Extractors
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 GRAPH = "graph"
 _PAGE = 200
 _WAIT = 0.5
+_TOGETHER = 500
+"""Communities whose material is gathered at a time, while searches wait."""
 INGEST = "ingest"
 _LAST_FILE, _LOOK = 3.0, 0.05
 """Seconds."""
@@ -184,14 +186,16 @@ class GraphHandler:
             self._drop_reports(kb, stored)
             return
         with opened(self._context, kb) as index:
-            found = communities(index.graph, self._context.settings.graph_community_size)
+            ties = ties_of(index.graph)
+        found = communities_of(ties, self._context.settings.graph_community_size)  # searches need not wait for it
         reports, spent = _Reports(self._context, kb, reporter, stored), state.tokens
         for level in range(max((one.level for one in found), default=-1), -1, -1):
-            for tokens in reports.of_level([one for one in found if one.level == level]):
-                spent += tokens
-                if options.budget is not None and spent >= options.budget:
-                    return
-                yield Progress(state.done, state.total)
+            for part in batched((one for one in found if one.level == level), _TOGETHER):
+                for tokens in reports.of_level(part):
+                    spent += tokens
+                    if options.budget is not None and spent >= options.budget:
+                        return
+                    yield Progress(state.done, state.total)
         self._drop_reports(kb, stored.keys() - {one.id for one in found})
 
     def _drop_reports(self, kb: KnowledgeBase, communities_gone: Iterable[str]) -> None:
