@@ -17,7 +17,7 @@ from rich.table import Table
 from server.cli_common import DataDir, opened_runtime, working
 from server.cli_files import digests, ensure_kb, found, sync
 from server.cli_graph import print_stats, watch_build
-from server.errors import InvalidRequest, ZhikuError
+from server.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from configs import Settings
@@ -122,11 +122,15 @@ def update(root: Root = Path(), method: Reading = None, verbose: Verbose = False
 
 def _indexed(project: Project) -> Project:
     if not project.is_indexed:
-        raise InvalidRequest(
-            f"项目尚未索引，请先运行 zhiku index --root {project.root} / "
-            f"this project was not indexed yet: run zhiku index --root {project.root} first"
-        )
+        raise _not_indexed(project)
     return project
+
+
+def _not_indexed(project: Project) -> InvalidRequest:
+    return InvalidRequest(
+        f"项目尚未索引，请先运行 zhiku index --root {project.root} / "
+        f"this project was not indexed yet: run zhiku index --root {project.root} first"
+    )
 
 
 def _index(project: Project, method: Method | None, *, verbose: bool) -> None:
@@ -164,7 +168,7 @@ def _reading(settings: Settings, method: Method | None) -> dict[str, Any]:
 def _opened(project: Project, runtime: Runtime) -> GraphKBService:
     service = project.knowledge_base(runtime)
     if service is None:
-        raise ZhikuError(f"项目的知识库没有图谱 / the knowledge base in {project.output} has no graph")
+        raise _not_indexed(project)
     return service
 
 

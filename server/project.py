@@ -150,7 +150,7 @@ class Project:
 
     @property
     def is_indexed(self) -> bool:
-        """Whether it has been indexed before, to the end or not."""
+        """Whether indexing has begun before; the knowledge base may not be there yet."""
         return (self.output / "zhiku.db").is_file()
 
     @property
@@ -194,11 +194,17 @@ class Project:
                     os.environ[name] = value
 
     def knowledge_base(self, runtime: Runtime) -> GraphKBService | None:
-        """The knowledge base of an open project, whatever the folder was called when it was made; None before that."""
+        """The knowledge base of an open project, whatever the folder was called when it was made; None before that.
+
+        Raises:
+            ConfigurationError: it has no graph.
+        """
         with runtime.service.context.db.read() as sql:
             known = kbs.list_all(sql)
         service = KBServiceFactory.get_service_of(known[0]) if known else None
-        return service if isinstance(service, GraphKBService) else None
+        if service is not None and not isinstance(service, GraphKBService):
+            raise ConfigurationError(f"{self.output} 中的知识库没有图谱 / the knowledge base in it has no graph")
+        return service
 
     def set_entity_types(self, types: Sequence[str]) -> None:
         """Write what entities may be into the settings; all else there stays as it is.

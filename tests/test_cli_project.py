@@ -134,6 +134,7 @@ def test_a_file_that_cannot_be_read_fails_the_run_and_stops_no_other(root: Path)
     (root / "input" / "empty.txt").write_bytes(b"")
     planned = zhiku("index", "--dry-run", *at)
     assert "empty.txt" in planned.output
+    assert not (root / "output").exists()
     assert "empty.txt" in zhiku("index", *at, code=1).output
     assert "Ada Lovelace wrote" in zhiku("query", "What did Ada Lovelace write?", *at).output
     (root / "input" / "empty.txt").write_text("Grace Hopper was here.")
@@ -167,6 +168,7 @@ def test_the_standard_method_asks_the_model_and_goes_on_where_it_was(root: Path,
     said = refused("index", "--method", "standard", *at)
     assert "llm_models" in said
     assert "settings.yaml" in said
+    assert "zhiku index" in refused("query", "Who?", *at)
 
     _with_model(root, llm)
     before = sorted(root.rglob("*"))

@@ -195,6 +195,10 @@ def shape(name: str) -> tuple[Any, Any]:
 
 
 def test_an_export_makes_the_same_graph_elsewhere(graph_api: Api) -> None:
+    graph_api.upload("g", {"more.txt": "Ada Lovelace wrote the first letter to Charles Babbage."})
+    built(graph_api)
+    with service().graph() as graph:
+        assert any(len(edge.chunks) > 1 for edge in graph.edges.values())
     graph_api.post("/graph/entity/create", knowledge_base_name="g", name="Mary Somerville", description="taught Ada")
     graph_api.post("/graph/relation/create", knowledge_base_name="g", source="Mary Somerville", target="Ada Lovelace")
     graph_api.post("/graph/merge", knowledge_base_name="g", names=["关羽"], into="张飞")
@@ -202,11 +206,11 @@ def test_an_export_makes_the_same_graph_elsewhere(graph_api: Api) -> None:
     data = exported(graph_api)
     graph_api.create("h", vector_store_type="graph")
     counts = brought_in(graph_api, data, "h")
-    assert counts == {"files": 4, "entities": 1, "relations": 1, "dropped": 0, "failed_files": {}}
+    assert counts == {"files": 5, "entities": 1, "relations": 1, "dropped": 0, "failed_files": {}}
     assert shape("h") == shape("g")
     assert graph_api.texts("h", "Ada Lovelace first program") == graph_api.texts("g", "Ada Lovelace first program")
     again = brought_in(graph_api, data, "h")
-    assert (again["files"], again["entities"], len(again["failed_files"])) == (0, 0, 4)
+    assert (again["files"], again["entities"], len(again["failed_files"])) == (0, 0, 5)
     assert shape("h") == shape("g")
 
 
