@@ -150,10 +150,13 @@ def vectors_of(api: Api, name: str) -> set[str]:
 
 
 def test_vectors_go_with_what_they_say(api: Api) -> None:
+    def said_of() -> set[str]:
+        return {item for item in vectors_of(api, "h") if not item.startswith("\t")}  # those of reports come later
+
     filled(api, "h")
-    assert vectors_of(api, "h") == {"elda", "ruben", "ruben\telda"}
+    assert said_of() == {"elda", "ruben", "ruben\telda"}
     api.delete_docs("h", "light.txt", delete_content=True)
-    until(lambda: vectors_of(api, "h") == {"ruben"})
+    until(lambda: said_of() == {"ruben"})
     words = "Ruben: A man of many boats"
     api.post("/graph/entity/edit", knowledge_base_name="h", name="Ruben", description="A man of many boats")
     until(lambda: ask(api, "x", mode="local", ll_keywords=[words], knowledge_base_name="h")["entities"] != [])
