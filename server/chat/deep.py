@@ -150,9 +150,8 @@ class DeepSearch:
             points += [point for _, said, _ in rounds for point in said]
             found += [(one, 1.0) for one, _, _ in rounds]
         whole = joined(found, options.top_k or self._service.context.settings.top_k)
-        shown = {hit.id for hit in whole.hits}
         facts = [Fact(REPORT, one.text, frozenset(map(str, one.chunk_ids))) for one in sorted(points, key=_by_score)]
-        told = self._service.within([fact for fact in facts if fact.chunk_ids & shown])
+        told = self._reports.within(facts, whole.hits)
         return replace(whole, facts=(*told, *whole.facts))
 
     async def _local(self, question: str, options: SearchOptions) -> Found:

@@ -7,7 +7,7 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Select, delete, func, insert, or_, select, true, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_, select, true, update
 
 from server.db.chunks import twins
 from server.db.tables import (
@@ -155,8 +155,11 @@ def sizes(sql: Connection, generation_id: int, *, again: bool = False) -> tuple[
 
 
 def version(sql: Connection, generation_id: int) -> int:
-    """Grows with every change to the graph that is none to the chunks."""
-    return sql.scalar(select(GenerationRow.graph_version).where(GenerationRow.id == generation_id)) or 0
+    """Grows with every change to the graph, and to what is made of it, that is none to the chunks."""
+    return sql.scalar(_VERSION, {"generation_id": generation_id}) or 0
+
+
+_VERSION = select(GenerationRow.graph_version).where(GenerationRow.id == bindparam("generation_id"))
 
 
 def bump(sql: Connection, generation_id: int) -> None:

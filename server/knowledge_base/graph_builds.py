@@ -31,7 +31,6 @@ from server.graph.index import GraphIndex
 from server.graph.material import Material, material_of
 from server.graph.reporter import Reporter
 from server.graph.resolver import SENSE
-from server.graph.vectors import texts_of
 from server.knowledge_base.context import KBContext
 from server.retrieval.analysis import language
 
@@ -224,8 +223,9 @@ class GraphHandler:
                 yield Progress(0, 0)
         except EmbeddingError as error:
             log.warning("entities have no vectors yet: %s", error.message)
-        with self._context.db.write() as sql:
-            graph_vectors.drop(sql, kb.generation.id, stale)
+        if stale:
+            with self._context.db.write() as sql:
+                graph_vectors.drop(sql, kb.generation.id, stale)
 
 
 class _Reports:
@@ -316,12 +316,10 @@ def forget_reports(context: KBContext, kb: KnowledgeBase) -> None:
 
 def vectors_wanted(context: KBContext, kb: KnowledgeBase) -> tuple[list[tuple[str, str]], list[str]]:
     """((item, text) of what has no vector of what is said of it now, items that are not there any more)."""
-    with context.db.read() as sql:
-        stored = graph_vectors.digests(sql, kb.generation.id)
     with opened(context, kb) as index:
-        texts = dict(texts_of(index.graph, index.summaries, (one.report for one in index.reports)))
-    wanted = [(item, text) for item, text in texts.items() if stored.get(item) != text_hash(text)]
-    return wanted, [item for item in stored if item not in texts]
+        stored, texts = index.vectors.digests, dict(index.texts())
+        wanted = [(item, said.text) for item, said in texts.items() if stored.get(item) != said.digest]
+        return wanted, [item for item in stored if item not in texts]
 
 
 _Item = TypeVar("_Item")
@@ -342,7 +340,6 @@ def opened(context: KBContext, kb: KnowledgeBase) -> Iterator[GraphIndex]:
             now = kbs.get(sql, kb.id) or kb
             changed = kbs.changes_since(sql, now, index.version) if index.version else None
             index.advance(sql, replace(now, generation=kb.generation), changed)
-            index.load_made(sql, kb.generation.id, context.default_transform(kb.generation.embed_model))
         yield index
 
 
@@ -385,24 +382,20 @@ def forget_edits(sql: Connection, kb: KnowledgeBase) -> bool:
 
 def forget_vectors(context: KBContext, kb: KnowledgeBase) -> None:
     """Drop vectors of texts that are not said any more; the next build makes those that are missing then."""
-    with context.db.read() as sql:
-        if not graph_vectors.stamp(sql, kb.generation.id)[0]:
-            return
     wanted, gone = vectors_wanted(context, kb)
-    with context.db.write() as sql:
-        graph_vectors.drop(sql, kb.generation.id, [*gone, *(item for item, _ in wanted)])
+    with opened(context, kb) as index:
+        stale = [*gone, *(item for item, _ in wanted if item in index.vectors.digests)]
+    if stale:
+        with context.db.write() as sql:
+            graph_vectors.drop(sql, kb.generation.id, stale)
 
 
 def forget_summaries(context: KBContext, kb: KnowledgeBase) -> None:
     """Drop summaries of descriptions of which any has changed."""
-    with context.db.read() as sql:
-        stored = graphs.summaries(sql, kb.generation.id)
-    if not stored:
-        return
     with opened(context, kb) as index:
         graph = index.graph
         stale = [
-            key for key, (digest, _) in stored.items()
+            key for key, (digest, _) in index.summaries.items()
             if key not in graph.nodes or digest != digest_of(graph.descriptions(key))
         ]  # fmt: skip
     if stale:
