@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from server.db import graph_vectors
@@ -125,5 +126,13 @@ def _nearest(shelf: _Shelf, vector: FloatArray) -> list[tuple[str, float]]:
     if shelf.vectors is None:
         return []
     cosines = shelf.vectors @ vector
-    best = np.argsort(-cosines, kind="stable")[:_LOOKED_AT]
-    return [(shelf.items[at], float(cosines[at])) for at in best]
+    return [(shelf.items[at], float(cosines[at])) for at in highest(cosines, _LOOKED_AT)]
+
+
+def highest(values: NDArray[np.floating], count: int) -> list[int]:
+    """Where the largest `count` of some values stand, the largest first, equal ones in their order."""
+    if count >= len(values):
+        return [int(at) for at in np.argsort(-values, kind="stable")]
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    among = np.flatnonzero(values >= least)
+    return [int(at) for at in among[np.argsort(-values[among], kind="stable")][:count]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from configs import ChatModelSettings
 from server.app import create_app
+from server.db import graph_reports
 from server.models.fake_llm import FakeLLM, Reply
 from tests.conftest import Api, ThreadServer, fake_settings
 from tests.graph.test_llm import until
@@ -154,6 +156,31 @@ def test_only_what_changed_is_written_again(api: Api, llm: FakeLLM) -> None:
     again = [text_of(body) for body in llm.bodies[before:]]
     assert any("Redwater" in text for text in again)
     assert not any("刘备" in text for text in again)
+
+
+def test_a_report_of_what_was_deleted_while_it_was_written_is_not_kept(api: Api, llm: FakeLLM) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    def slow(body: dict[str, Any]) -> Reply:
+        if "lamp" in text_of(body):
+            reached.set()
+            go_on.wait(30)
+            return writer({"messages": [{"content": "Write a report"}]})
+        return writer(body)
+
+    llm.answer = slow
+    assert api.create("g", vector_store_type="graph")["code"] == 200
+    assert api.post("/graph/settings", knowledge_base_name="g", reports="fake-llm")["code"] == 200
+    api.upload("g", {"harbour.txt": HARBOUR})
+    assert reached.wait(30)
+    api.delete_docs("g", "harbour.txt", delete_content=True)
+    kept: list[int] = []
+    put = graph_reports.put
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(graph_reports, "put", lambda sql, at, rows: put(sql, at, rows) or kept.append(len(rows)))
+        go_on.set()
+        built(api, "g")
+    assert (kept, reports(api)) == ([], [])
 
 
 def test_a_report_that_cannot_be_read_is_asked_again_and_then_put_together(api: Api, llm: FakeLLM) -> None:

@@ -23,18 +23,9 @@ from server.graph.search import GRAPH_MODES, NEAREST, GraphFound, GraphMode, Gra
 from server.graph.vectors import GraphVectors, Near
 from server.knowledge_base.context import Space
 from server.knowledge_base.factory import KBServiceFactory
-from server.knowledge_base.graph_builds import (
-    GRAPH,
-    forget_edits,
-    forget_reports,
-    forget_summaries,
-    forget_vectors,
-    graph_options,
-    opened,
-    queue_build,
-    state_of,
-)
+from server.knowledge_base.graph_builds import GRAPH, graph_options, queue_build, state_of
 from server.knowledge_base.graph_edits import GraphEditor
+from server.knowledge_base.graph_made import forget_edits, forget_reports, forget_summaries, forget_vectors, opened
 from server.knowledge_base.report_search import REPORT_MODES, ReportSearch
 from server.knowledge_base.service import NO_LIMIT, KBService
 from server.retrieval.analysis import language
@@ -126,7 +117,7 @@ class GraphKBService(KBService):
 
     def hits_of(self, query: str, chunks: Sequence[tuple[int, float]]) -> list[Hit]:
         """Chunks by id with their values, in their order, as hits of a question."""
-        return self._hits(self.generation(), query, GraphFound([], [], list(chunks)), ())
+        return self._hits(self.generation(), query, chunks[:_TEXT_HITS], ())
 
     def follow(self, query: str, options: SearchOptions) -> tuple[GraphFound, list[Hit]]:
         """What a graph mode finds, and its best chunks; nothing when the question is about something else: no passage
@@ -147,7 +138,9 @@ class GraphKBService(KBService):
             )
             named = options.keywords.low
             found = GraphSearch(index.graph, query, seeds, allowed, named=named, near=near).run(mode)
-        return found, self._hits(kb.generation, query, found, text)
+        # a threshold may drop some
+        count = _TEXT_HITS if score_threshold is not None else options.top_k or self.context.settings.top_k
+        return found, self._hits(kb.generation, query, found.chunks[:count], text)
 
     def _vectors(self, index: GraphIndex, generation: Generation) -> GraphVectors:
         return index.vectors.arranged(self.context.default_transform(generation.embed_model))
@@ -174,16 +167,18 @@ class GraphKBService(KBService):
         with self.context.db.read() as sql:
             return set(chunk_rows.matching(sql, generation.id, where))
 
-    def _hits(self, generation: Generation, query: str, found: GraphFound, text: Sequence[Hit]) -> list[Hit]:
+    def _hits(
+        self, generation: Generation, query: str, chunks: Sequence[tuple[int, float]], text: Sequence[Hit]
+    ) -> list[Hit]:
         known = {hit.id: hit for hit in text}
-        best = [chunk_id for chunk_id, _ in found.chunks[:_TEXT_HITS]]
+        best = [chunk_id for chunk_id, _ in chunks]
         if strange := [chunk_id for chunk_id in best if str(chunk_id) not in known]:
             with self.context.db.read() as sql:
-                chunks = chunk_rows.by_ids(sql, generation.id, strange)
+                rows = chunk_rows.by_ids(sql, generation.id, strange)
             question = Question.of(query, self._query_vector(generation, query, required=False))
-            fresh = scored(question, list(chunks.values()), self.indexes.transform(generation))
+            fresh = scored(question, list(rows.values()), self.indexes.transform(generation))
             known |= {hit.id: replace(hit, kb_name=self.kb_name) for hit in fresh}
-        values = dict(found.chunks)
+        values = dict(chunks)
         ranked = [known[str(chunk_id)] for chunk_id in best if str(chunk_id) in known]
         return [
             replace(hit, ranks={**hit.ranks, "graph": place}, relevance=round(values[int(hit.id)], 6))
