@@ -393,6 +393,14 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """How many pages of a file were read, while none of its text can be handed on yet."""
+
+    page: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How far long work is; `event` is what watchers are told, if anything."""
 
