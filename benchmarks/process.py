@@ -88,6 +88,13 @@ class Program:
             self._process.wait(30)
             self._process = None
 
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None
+
     def __enter__(self) -> Self:
         return self
 

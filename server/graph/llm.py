@@ -36,8 +36,8 @@ TYPES = {
 EXTRACTION, GLEANING = "graph_extraction", "graph_gleaning"
 _AHEAD = 4
 """Chunks under way for each call that may run: none waits for the database."""
-_TOGETHER = 0.1
-"""Seconds in which answers are stored together."""
+_TOGETHER, _PAUSE = 0.1, 0.005
+"""Seconds in which answers are stored together while they keep coming, and after which they have stopped."""
 _SIGN_OF_LIFE = 0.5
 _HOPELESS = 8
 """So many refusals one after the other mean that the server is at fault, not the chunks."""
@@ -192,7 +192,7 @@ def _drained(arrived: SimpleQueue[Arrived]) -> list[Arrived]:
         items.append(arrived.get(timeout=_SIGN_OF_LIFE))
         until = time.monotonic() + _TOGETHER
         while True:
-            items.append(arrived.get(timeout=max(0.0, until - time.monotonic())))
+            items.append(arrived.get(timeout=max(0.0, min(_PAUSE, until - time.monotonic()))))
     return items
 
 
