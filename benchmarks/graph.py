@@ -198,11 +198,16 @@ def add(runtime: Runtime, texts: dict[str, bytes], extractor: str | None = None,
     service.create_kb()
     if extractor:
         service.set_options({"extractor": extractor})
+    put(runtime, service, texts)
+    return service
+
+
+def put(runtime: Runtime, service: GraphKBService, texts: dict[str, bytes]) -> None:
+    """Upload files, and wait until text search finds them."""
     uploads = [Upload(name, BytesIO(text)) for name, text in texts.items()]
     outcome = runtime.service.operations.upload(service, uploads, service.split_options())
     for _ in runtime.service.runner.wait_blocking(outcome.jobs):
         pass
-    return service
 
 
 def reports_of(service: GraphKBService) -> set[tuple[str, str]]:
