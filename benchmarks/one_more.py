@@ -2,8 +2,8 @@
 
 python -m benchmarks.one_more PASSAGES [--files 1000] [--reports nlp] [--llm URL]
 
-PASSAGES holds a JSON object with `text` (and perhaps `title`) a line; they become so many files. Without `--llm` entities
-are found by rules, and vectors come from a model that costs next to nothing.
+PASSAGES holds a JSON object with `text` (and perhaps `title`) a line; they become so many files. Without `--llm`
+entities are found by rules. Vectors come from a model that costs next to nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def main() -> None:
         service = add(runtime, dict(_files(given.passages, given.files)))
         settle(runtime, service)
         with service.index() as index:
-            size = f"{len(index.graph.nodes)} entities, {len(index.graph.edges)} relations, {len(index.reports)} reports"
+            size = (
+                f"{len(index.graph.nodes)} entities, {len(index.graph.edges)} relations, {len(index.reports)} reports"
+            )
         say(f"{given.files} files: {size}; {time.perf_counter() - begun:.0f} s, CPU {time.process_time() - cpu:.0f} s")
         for number in range(3):
             begun, cpu = time.perf_counter(), time.process_time()

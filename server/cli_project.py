@@ -258,7 +258,10 @@ def _options(runtime: Runtime, service: GraphKBService | None) -> GraphOptions:
     if service is not None:
         return service.options()
     settings = runtime.service.settings
-    return GraphOptions(settings.graph_extractor, tuple(settings.graph_entity_types), settings.graph_gleanings)
+    return GraphOptions(
+        settings.graph_extractor, tuple(settings.graph_entity_types), settings.graph_gleanings,
+        claims=settings.graph_claims,
+    )  # fmt: skip
 
 
 def _fresh_sizes(

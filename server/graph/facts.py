@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from server.domain import Fact
+from server.domain import Claim, Fact
 from server.graph.describe import Summaries, description_between, description_of
 from server.graph.graph import Graph
 from server.graph.search import GraphFound
 from server.tokens import estimate_tokens
 
-ENTITY, RELATION = "entity", "relation"
+ENTITY, RELATION, CLAIM = "entity", "relation", "claim"
 
 
 def entity_facts(
@@ -35,6 +35,25 @@ def relation_facts(
             ends = tuple(graph.shown(key).name for key in pair)
             if said := description_between(graph, pair, allowed):
                 yield Fact(RELATION, f"{ends[0]} → {ends[1]}: {said}", chunks)
+
+
+def claim_facts(
+    graph: Graph, found: GraphFound, shown: Collection[int], allowed: Collection[int] | None
+) -> Iterator[Fact]:
+    """What the `shown` chunks assert of the entities that a search found."""
+    for key, _ in found.entities:
+        if key in graph.nodes:
+            for chunk_id, claim in graph.claims(key, allowed):
+                if chunk_id in shown:
+                    yield Fact(CLAIM, said_in(claim), frozenset({str(chunk_id)}))
+
+
+def said_in(claim: Claim) -> str:
+    """A claim as a line of text."""
+    days = "–".join(day for day in (claim.start, claim.end) if day)
+    known = ", ".join(part for part in (claim.type, claim.status, days) if part)
+    ends = " → ".join(name for name in (claim.subject, claim.object) if name)
+    return f"{ends} ({known}): {claim.description or claim.quote}"
 
 
 def within(facts: Iterable[Fact], tokens: int) -> list[Fact]:

@@ -10,7 +10,7 @@ Everything that is shown of an entity or a relation is computed from the chunks 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from server.domain import Edits, Extraction, Mention, Relation
+from server.domain import Claim, Edits, Extraction, Mention, Relation
 from server.graph.resolver import Resolver
 
 Ints = NDArray[np.int64]
@@ -149,7 +149,8 @@ class Graph:
             # ends may have become one
             if source is not None and target is not None and source != target and not hidden:
                 relations.append(((source, target), relation))
-        return Placed(mentions, relations)
+        claims = [(key, claim) for claim in found.claims if (key := keys.get(claim.subject)) is not None]
+        return Placed(mentions, relations, claims)
 
     def _take_away(self, chunk_id: int) -> None:
         """As if the chunk had never been placed."""
@@ -250,6 +251,11 @@ class Graph:
                     texts[mention.description] = None
         return list(texts)
 
+    def claims(self, key: str, allowed: Collection[int] | None = None) -> Iterator[tuple[int, Claim]]:
+        """(chunk id, what it asserts) of an entity, in the order of the chunks."""
+        for chunk_id in _allowed(self.nodes[key].chunks, allowed):
+            yield from ((chunk_id, claim) for at, claim in self._placed[chunk_id].claims if at == key)
+
     def descriptions_of(self, pair: Pair, allowed: Collection[int] | None = None) -> Sequence[str]:
         """What chunks say of a relation, in their order, each text once."""
         if allowed is not None:
@@ -279,6 +285,7 @@ class Placed(NamedTuple):
 
     mentions: list[tuple[str, Mention]]
     relations: list[tuple[Pair, Relation]]
+    claims: list[tuple[str, Claim]]
 
 
 def _allowed(chunks: Iterable[int], allowed: Collection[int] | None) -> list[int]:

@@ -53,7 +53,7 @@ def graph_options(context: KBContext, kb: KnowledgeBase) -> GraphOptions:
     settings = context.settings
     base = GraphOptions(
         settings.graph_extractor, tuple(settings.graph_entity_types), settings.graph_gleanings,
-        settings.graph_token_budget, reports=settings.graph_reports,
+        settings.graph_token_budget, reports=settings.graph_reports, claims=settings.graph_claims,
     )  # fmt: skip
     return GraphOptions.of({**base.as_dict(), **kb.graph_options})
 

@@ -16,7 +16,7 @@ from server.db import jobs as job_rows
 from server.db.graphs import BuildState
 from server.db.vectors import FloatArray
 from server.domain import Condition, Fact, Found, Generation, GraphOptions, Hit, Keywords, SearchOptions
-from server.graph.facts import entity_facts, relation_facts, within
+from server.graph.facts import claim_facts, entity_facts, relation_facts, within
 from server.graph.graph import Graph
 from server.graph.index import GraphIndex
 from server.graph.search import GRAPH_MODES, NEAREST, GraphFound, GraphMode, GraphSearch, entities_named
@@ -104,8 +104,10 @@ class GraphKBService(KBService):
         with self.index() as index:
             entities = entity_facts(index.graph, index.summaries, found, shown, allowed)
             relations = relation_facts(index.graph, found, shown, allowed)
+            claims = claim_facts(index.graph, found, shown, allowed)
             return [
-                *within(entities, settings.graph_entity_tokens), *within(relations, settings.graph_relation_tokens)
+                *within(entities, settings.graph_entity_tokens), *within(relations, settings.graph_relation_tokens),
+                *within(claims, settings.graph_claim_tokens),
             ]  # fmt: skip
 
     def report_cosines(self, query: str, keywords: Keywords) -> dict[str, float]:
