@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 
 _PATIENCE = 120.0
@@ -176,7 +178,6 @@ class Postgres(Engine):
 
 @functools.cache
 def _postgres() -> Postgres:
-    need("pg", "pg0", "psycopg")
     server = Postgres()
     running(server)
     return server
@@ -197,3 +198,79 @@ def postgres_url() -> str:
     with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
     return server.url(name)
+
+
+class Milvus(Engine):
+    """Milvus 2.3 standalone from the wheel milvus, which is of 2024: good for tests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import milvus
+
+        # its own start() and stop() wait too short a while on a busy machine: the process is ours
+        config = milvus.MilvusServerConfig()
+        ports = {key: free_port() for key in config.configurable_items if key.endswith("_port")}
+        config.update(data_dir=str(self.folder), **{**ports, "proxy_port": self.port})
+        config.resolve()
+        milvus._initialize_data_files(str(self.folder))
+        self._health = free_port()
+
+    def command(self) -> list[str | Path]:
+        return [self.folder / "bin" / "milvus", "run", "standalone"]
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **super().environment(),
+            "DEPLOY_MODE": "STANDALONE",
+            "METRICS_PORT": str(self._health),
+            "MILVUS_RUN_DIR": str(self.folder / "run"),
+            "LD_LIBRARY_PATH": str(self.folder / "bin"),
+        }
+
+    def ready(self) -> bool:
+        try:
+            return "OK" in httpx.get(f"http://127.0.0.1:{self._health}/healthz", timeout=5).text
+        except httpx.TransportError:
+            return False
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+class Chroma(Engine):
+    """Chroma's own server, `chroma run`."""
+
+    def command(self) -> list[str | Path]:
+        chroma = Path(sys.executable).parent / "chroma"
+        return [chroma, "run", "--host", "127.0.0.1", "--port", str(self.port), "--path", self.folder / "data"]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@functools.cache
+def _milvus() -> Milvus:
+    server = Milvus()
+    running(server)
+    return server
+
+
+def milvus() -> Milvus:
+    """The Milvus of this process."""
+    need("milvus", "pymilvus", "milvus")
+    return _milvus()
+
+
+@functools.cache
+def _chroma() -> Chroma:
+    server = Chroma()
+    running(server)
+    return server
+
+
+def chroma() -> Chroma:
+    """The Chroma server of this process."""
+    need("chroma", "chromadb")
+    return _chroma()
