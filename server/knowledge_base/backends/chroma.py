@@ -8,6 +8,7 @@ from typing import Any
 
 import chromadb
 import httpx
+import numpy as np
 from chromadb.api import ClientAPI
 from chromadb.config import Settings as ChromaClientSettings
 from chromadb.errors import ChromaError, InvalidArgumentError, InvalidDimensionException, NotFoundError
@@ -23,6 +24,8 @@ _NUMBER = "n"
 """Chroma's ids are strings; the number beside them can be asked for by ranges."""
 _INDEX: Any = {"hnsw": {"space": "ip", "ef_construction": 200, "ef_search": 100, "max_neighbors": 16}}
 _PAGE = 1000
+_EXACT_UP_TO = 2000
+"""A filter that leaves so few is searched exactly: the index does not reach what lies far from all else."""
 _RANGES = 100
 """Ranges of ids in one condition."""
 
@@ -30,8 +33,9 @@ _RANGES = 100
 class ChromaClient:
     """Chroma's client; a collection is looked up each time, for others may have replaced it."""
 
-    def __init__(self, api: ClientAPI) -> None:
+    def __init__(self, api: ClientAPI, session: httpx.Client | None = None) -> None:
         self._api = api
+        self._session = session
 
     def find(self, space: Space) -> chromadb.Collection | None:
         """The collection of a space, if there is one."""
@@ -54,8 +58,10 @@ class ChromaClient:
             return
 
     def close(self) -> None:
-        """End it."""
+        """End it, with its connections, which its own `close` forgets."""
         self._api.close()
+        if self._session:
+            self._session.close()
 
 
 class ChromaKBService(KBService):
@@ -76,8 +82,9 @@ class ChromaKBService(KBService):
         headers = {"Authorization": f"Bearer {given.token.get_secret_value()}"} if given.token else {}
         secure = url.scheme == "https"
         api = chromadb.HttpClient(url.host, url.port or (443 if secure else 80), secure, headers, settings=quiet)
-        api._server._session.timeout = httpx.Timeout(given.timeout)  # it would wait for ever
-        return ChromaClient(api)
+        session: httpx.Client = api._server._session
+        session.timeout = httpx.Timeout(given.timeout)  # it would wait for ever
+        return ChromaClient(api, session)
 
     @contextmanager
     def _client(self) -> Iterator[ChromaClient]:
@@ -128,6 +135,8 @@ class ChromaKBService(KBService):
             collection = client.find(space)
             if collection is None:
                 return []
+            if chosen is not None and len(chosen) <= _EXACT_UP_TO:
+                return _nearest(collection.get(ids=chosen, include=["embeddings"]), vector, top_k)
             found = collection.query([vector], ids=chosen, n_results=top_k, include=[])
             return [int(chunk_id) for chunk_id in found["ids"][0]]
 
@@ -145,6 +154,13 @@ class ChromaKBService(KBService):
     def do_drop_kb(self, space: Space) -> None:
         """Delete the collection."""
         self.do_clear_vs(space)
+
+
+def _nearest(found: Any, vector: FloatArray, top_k: int) -> list[int]:
+    if not found["ids"]:
+        return []
+    order = np.argsort(-(np.asarray(found["embeddings"]) @ vector), kind="stable")
+    return [int(found["ids"][at]) for at in order[:top_k]]
 
 
 def _is_lost(error: Exception) -> bool:

@@ -128,7 +128,7 @@ class MilvusKBService(KBService):
         """Take ranges of ids out."""
         with self._collection(space) as (client, about):
             for at in range(0, len(ranges) if about else 0, _RANGES):
-                gone = " or ".join(f"({lo:d} <= id <= {hi:d})" for lo, hi in ranges[at : at + _RANGES])
+                gone = " or ".join(f"(id >= {lo:d} and id <= {hi:d})" for lo, hi in ranges[at : at + _RANGES])
                 client.delete(space.collection, filter=gone, timeout=self._settings().timeout)
 
     def do_search(
