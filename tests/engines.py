@@ -84,6 +84,11 @@ class Engine(ABC):
         who = {"user": self.user, "group": pwd.getpwnam(self.user).pw_gid, "extra_groups": []} if self.user else {}
         return {**who, "cwd": self.folder, "env": self.environment()}
 
+    @property
+    def pid(self) -> int | None:
+        """Of the running process."""
+        return self._process.pid if self._process else None
+
     def start(self) -> None:
         """Run it, and wait until it answers."""
         # a test process that is killed takes its servers with it

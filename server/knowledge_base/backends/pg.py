@@ -28,6 +28,9 @@ _EXACT_UP_TO = 20_000
 _TABLE: LiteralString = (
     "CREATE TABLE IF NOT EXISTS {table} (id bigint PRIMARY KEY, embedding halfvec({dimension}) NOT NULL)"
 )
+_UPSERT: LiteralString = (
+    "INSERT INTO {table} SELECT * FROM incoming ON CONFLICT (id) DO UPDATE SET embedding = EXCLUDED.embedding"
+)
 
 
 class PgKBService(KBService):
@@ -70,21 +73,19 @@ class PgKBService(KBService):
             connection.execute(self._sql(space, words), [space.collection, version])
 
     def do_add_doc(self, space: Space, ids: Sequence[int], vectors: FloatArray) -> None:
-        """Put vectors in, by a copy beside the table."""
+        """Put vectors in: new ones straight into the table, others by way of a copy."""
         dimension = sql.Literal(vectors.shape[1])
         with self._connection() as connection:
             try:
                 with connection.transaction():
                     connection.execute(self._sql(space, _TABLE, dimension=dimension))
+                    highest = connection.execute(self._sql(space, "SELECT max(id) FROM {table}")).fetchone()
+                    if highest is None or highest[0] is None or highest[0] < min(ids):
+                        _copy(connection, self._sql(space, "COPY {table} FROM STDIN (FORMAT BINARY)"), ids, vectors)
+                        return
                     connection.execute(self._sql(space, "CREATE TEMP TABLE incoming (LIKE {table}) ON COMMIT DROP"))
-                    with connection.cursor().copy("COPY incoming FROM STDIN (FORMAT BINARY)") as copy:
-                        copy.set_types(["int8", "halfvec"])
-                        for chunk_id, vector in zip(ids, vectors, strict=True):
-                            copy.write_row((int(chunk_id), HalfVector(vector)))
-                    connection.execute(self._sql(
-                        space, "INSERT INTO {table} SELECT * FROM incoming "
-                        "ON CONFLICT (id) DO UPDATE SET embedding = EXCLUDED.embedding",
-                    ))  # fmt: skip
+                    _copy(connection, sql.SQL("COPY incoming FROM STDIN (FORMAT BINARY)"), ids, vectors)
+                    connection.execute(self._sql(space, _UPSERT))
             except errors.DataException as error:
                 raise _mismatch(space) from error
 
@@ -160,6 +161,13 @@ class PgKBService(KBService):
             return False
         count = connection.execute(self._sql(space, "SELECT count(*) FROM {table}")).fetchone()
         return bool(count and count[0] >= _INDEX_FROM)
+
+
+def _copy(connection: psycopg.Connection[Any], words: sql.Composable, ids: Sequence[int], vectors: FloatArray) -> None:
+    with connection.cursor().copy(words) as copy:
+        copy.set_types(["int8", "halfvec"])
+        for chunk_id, vector in zip(ids, vectors, strict=True):
+            copy.write_row((int(chunk_id), HalfVector(vector)))
 
 
 def _mismatch(space: Space) -> DimensionMismatch:
