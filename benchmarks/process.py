@@ -88,6 +88,13 @@ class Program:
             self._process.wait(30)
             self._process = None
 
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None
+
     def __enter__(self) -> Self:
         return self
 
@@ -110,7 +117,7 @@ class Server(Program):
         # Vectors of the fake model say nothing about relevance: with this limit every search has hits, and the
         # check for relevance is still made.
         values = {"embedding_models": [_FAKE_MODEL], "score_threshold": 4.0, "data_dir": str(folder / "data")}
-        (configs / "all.yaml").write_text(yaml.safe_dump({**values, "prompt_templates": _prompts(), **settings}))
+        (configs / "all.yaml").write_text(yaml.safe_dump({**values, **settings}))
         port = free_port()
         arguments = ["-m", "server.cli", "serve", "--port", str(port)]
         super().__init__(arguments, port, folder / "server.log", _environment(ZHIKU_CONFIG_DIR=str(configs)))
@@ -198,9 +205,3 @@ def free_port() -> int:
 def _environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ZHIKU_")}
     return {**kept, "OMP_NUM_THREADS": "1", **more}
-
-
-def _prompts() -> Any:
-    from configs.settings import CONFIG_DIR
-
-    return yaml.safe_load((CONFIG_DIR / "prompts.yaml").read_text(encoding="utf-8"))["prompt_templates"]

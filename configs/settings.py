@@ -219,6 +219,12 @@ class Settings(BaseSettings):
     graph_relation_tokens: int = Field(
         default=2000, ge=0, description="tokens that a prompt gives to what the graph says of relations"
     )
+    graph_claims: bool = Field(
+        default=False, description="also ask a model for what is asserted of entities, with the words that say so"
+    )
+    graph_claim_tokens: int = Field(
+        default=1000, ge=0, description="tokens that a prompt gives to what is asserted of entities"
+    )
     graph_report_tokens: int = Field(
         default=2000, ge=0, description="tokens that a prompt gives to findings of reports"
     )

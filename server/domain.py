@@ -106,11 +106,30 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """What one chunk asserts of an entity: a covariate, as GraphRAG calls it.
+
+    `subject` and `object` are names of mentions, the object may be empty; `status` is true, false or suspected; `start`
+    and `end` are dates as far as the text gives them; `quote` are the words of the chunk that say it.
+    """
+
+    subject: str
+    object: str = ""
+    type: str = ""
+    status: str = "true"
+    description: str = ""
+    start: str = ""
+    end: str = ""
+    quote: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Extraction:
     """What one chunk adds to the graph."""
 
     mentions: tuple[Mention, ...] = ()
     relations: tuple[Relation, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +162,7 @@ class GraphOptions:
     `extractor` is `nlp` or the name of a language model; `gleanings` tells how often a model is asked for what it has
     missed; `budget` is the number of tokens that all its chunks may take, None = any number. `readings` counts how
     often all was read anew. `reports` tells who writes reports of communities: `nlp`, a language model, nobody (empty).
+    With `claims` a model is also asked for what is asserted of entities.
     """
 
     extractor: str
@@ -151,6 +171,7 @@ class GraphOptions:
     budget: int | None = None
     readings: int = 0
     reports: str = "nlp"
+    claims: bool = False
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> GraphOptions:
@@ -246,7 +267,8 @@ class Fact:
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """What is wanted of a search; None = as configured. `rerank` False leaves the order that retrieval gave; `mode`
-    follows the graph of knowledge bases that have one, with `keywords` if somebody gave any."""
+    follows the graph of knowledge bases that have one, with `keywords` if somebody gave any. With `dynamic_selection` a
+    language model chooses among reports, from the widest down to `community_level`."""
 
     top_k: int | None = None
     score_threshold: float | None = None
@@ -256,6 +278,7 @@ class SearchOptions:
     mode: str | None = None
     keywords: Keywords = Keywords()
     community_level: int = 2
+    dynamic_selection: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +414,14 @@ class Job:
     def ended(self) -> bool:
         """Whether nothing more will happen to it by itself."""
         return self.state in ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How many pages of a file were read, while none of its text can be handed on yet."""
+
+    page: int
+    pages: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ graph_extractor: {extractor}          # who reads the files: nlp (no language mo
 graph_reports: {extractor}            # who writes reports of communities: nlp, a model, or "" for nobody
 graph_entity_types: []        # what entities may be; empty = person, organization, location …; prompt-tune fills it in
 graph_gleanings: 0            # how often a model is asked for what it missed in a chunk
+graph_claims: false           # also ask it for what is asserted of entities (covariates)
 # graph_token_budget: 2000000 # tokens that the graph may take; default: any number
 # graph_concurrency: 8        # calls at the same time
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
@@ -17,6 +17,7 @@ from server.api.retrieval import KB, hit_view
 from server.api.schemas import BaseResponse, KBName
 from server.api.schemas_graph import (
     BuildGraph,
+    ClaimView,
     CommunityPage,
     CommunityView,
     CreateEntity,
@@ -40,7 +41,7 @@ from server.api.schemas_graph import (
 )
 from server.api.text import clean_text
 from server.chat.context import fit_sources
-from server.domain import Condition, Keywords, Mention, Relation, Report, SearchOptions
+from server.domain import Claim, Condition, Keywords, Mention, Relation, Report, SearchOptions
 from server.errors import InvalidRequest, NotFound
 from server.graph import views
 from server.graph.describe import description_between, description_of
@@ -145,6 +146,7 @@ async def graph_settings(body: GraphSettings, service: ServiceDep) -> BaseRespon
             "entity_types": body.entity_types and [clean_text(one) for one in body.entity_types],
             "gleanings": body.gleanings,
             "reports": body.reports,
+            "claims": body.claims,
         }
         given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
         if body.token_budget is not None:
@@ -486,8 +488,16 @@ def _entity(
         description=description_of(graph, key, index.summaries, allowed),
         mentions=sum(graph.nodes[key].chunks[chunk_id] for chunk_id in chunks),
         chunk_ids=[str(chunk_id) for chunk_id in chunks[:_SHOWN]],
+        claims=[_claim(chunk_id, one) for chunk_id, one in islice(graph.claims(key, allowed), _SHOWN)],
         value=value,
     )
+
+
+def _claim(chunk_id: int, one: Claim) -> ClaimView:
+    return ClaimView(
+        object=one.object, type=one.type, status=one.status, description=one.description, start=one.start, end=one.end,
+        quote=one.quote, chunk_id=str(chunk_id),
+    )  # fmt: skip
 
 
 def _relation(

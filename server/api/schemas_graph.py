@@ -41,6 +41,7 @@ class GraphSettings(KBName):
     extractor: str | None = Field(default=None, description="nlp (no language model), or the name of a language model")
     entity_types: list[str] | None = Field(default=None, max_length=50, description="what entities may be; [] = usual")
     gleanings: int | None = Field(default=None, ge=0, le=5, description="how often a model is asked for what it missed")
+    claims: bool | None = Field(default=None, description="also ask the model for what is asserted of entities")
     reports: str | None = Field(default=None, description="who writes reports: nlp, a language model, empty = nobody")
     token_budget: int | None = Field(default=None, ge=0, description="tokens that the graph may take; 0 = any number")
 
@@ -90,6 +91,19 @@ class EntityName(KBName):
     name: str = Field(min_length=1, max_length=200, description="a name of the entity")
 
 
+class ClaimView(BaseModel):
+    """What a chunk asserts of an entity."""
+
+    object: str = Field(description="the other entity that it is about, if any")
+    type: str
+    status: str = Field(description="true, false or suspected")
+    description: str
+    start: str = Field(description="from when, as far as the text says it")
+    end: str
+    quote: str = Field(description="the words of the chunk")
+    chunk_id: str
+
+
 class EntityView(BaseModel):
     """An entity, as the chunks that are searched now speak of it."""
 
@@ -100,6 +114,7 @@ class EntityView(BaseModel):
     description: str = Field(description="what chunks say of it, where a language model has read them")
     mentions: int
     chunk_ids: list[str] = Field(description="chunks that mention it, at most 100")
+    claims: list[ClaimView] = Field(default_factory=list, description="at most 100, where a model was asked for them")
     value: float | None = Field(default=None, description="how near it is to the query")
 
 

@@ -153,7 +153,11 @@ class ChatService:
         if model is None:
             return found
         room = _budget(model, asked) - estimate_tokens(asked.query) - _PROMPT_ROOM
-        facts = within(found.facts, {fact.kind: room // _FACTS_SHARE for fact in found.facts})
+        facts = [
+            fact
+            for kind in dict.fromkeys(fact.kind for fact in found.facts)
+            for fact in within((one for one in found.facts if one.kind == kind), room // _FACTS_SHARE)
+        ]
         hits = fit_sources(found.hits, room - sum(estimate_tokens(fact.text) for fact in facts))
         return replace(found, hits=hits, facts=tuple(facts))
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import orjson
 from sqlalchemy import Connection, delete, func, insert, select
 
+from server.db import graphs
 from server.db.tables import GraphReportRow
 from server.domain import Finding, Report
 
@@ -61,12 +62,15 @@ def put(sql: Connection, generation_id: int, reports: Sequence[StoredReport]) ->
         for one in reports
     ]  # fmt: skip
     if rows:
+        graphs.bump(sql, generation_id)
         sql.execute(insert(_ROW), rows)
 
 
 def drop(sql: Connection, generation_id: int, communities: Iterable[str]) -> None:
     """Delete the reports of these communities."""
     wanted = list(communities)
+    if wanted:
+        graphs.bump(sql, generation_id)
     for at in range(0, len(wanted), _IN_LIMIT):
         part = wanted[at : at + _IN_LIMIT]
         sql.execute(delete(_ROW).where(_ROW.generation_id == generation_id, _ROW.community.in_(part)))

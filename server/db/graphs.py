@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Select, delete, func, insert, or_, select, true, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_, select, true, update
 
 from server.db.chunks import twins
 from server.db.tables import (
@@ -19,7 +19,7 @@ from server.db.tables import (
     GraphEditRow,
     GraphSummaryRow,
 )
-from server.domain import Edits, Extraction, Generation, Mention, Relation
+from server.domain import Claim, Edits, Extraction, Generation, Mention, Relation
 
 _PAGE = 1000
 _IN_LIMIT = 500
@@ -155,8 +155,11 @@ def sizes(sql: Connection, generation_id: int, *, again: bool = False) -> tuple[
 
 
 def version(sql: Connection, generation_id: int) -> int:
-    """Grows with every change to the graph that is none to the chunks."""
-    return sql.scalar(select(GenerationRow.graph_version).where(GenerationRow.id == generation_id)) or 0
+    """Grows with every change to the graph, and to what is made of it, that is none to the chunks."""
+    return sql.scalar(_VERSION, {"generation_id": generation_id}) or 0
+
+
+_VERSION = select(GenerationRow.graph_version).where(GenerationRow.id == bindparam("generation_id"))
 
 
 def bump(sql: Connection, generation_id: int) -> None:
@@ -292,8 +295,18 @@ def dump(found: Extraction) -> bytes:
                 for one in found.relations
                 if one.source in number and one.target in number
             ],
+            **(
+                {"c": [_claim_row(one, number) for one in found.claims if one.subject in number]}
+                if found.claims
+                else {}
+            ),
         }
     )
+
+
+def _claim_row(one: Claim, number: Mapping[str, int]) -> tuple[Any, ...]:
+    ends = number[one.subject], number.get(one.object)
+    return (*ends, one.type, one.status, one.description, one.start, one.end, one.quote)
 
 
 def load(data: bytes) -> Extraction:
@@ -304,7 +317,11 @@ def load(data: bytes) -> Extraction:
         Relation(mentions[source].name, mentions[target].name, label, description, weight)
         for source, target, label, description, weight in stored["r"]
     )
-    return Extraction(mentions, tuple(relations))
+    claims = (
+        Claim(mentions[subject].name, "" if to is None else mentions[to].name, *rest)
+        for subject, to, *rest in stored.get("c", ())
+    )
+    return Extraction(mentions, tuple(relations), tuple(claims))
 
 
 def edits(sql: Connection, kb_id: int) -> Edits:

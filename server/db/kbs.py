@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from server.db.tables import (
     ChangeRow,
@@ -42,6 +42,9 @@ _KB = select(
     KnowledgeBaseRow.attributes,
     KnowledgeBaseRow.graph_options,
 ).join(GenerationRow, GenerationRow.id == KnowledgeBaseRow.generation_id)
+# put together once: every search asks for it
+_GET = _KB.where(KnowledgeBaseRow.id == bindparam("kb_id"))
+_LOCK = _GET.with_for_update(of=KnowledgeBaseRow)
 
 
 def _knowledge_base(row: Row[*tuple[Any, ...]]) -> KnowledgeBase:
@@ -69,9 +72,9 @@ def find_uid(sql: Connection, uid: str, kind: str = "") -> KnowledgeBase | None:
     return _knowledge_base(row) if row else None
 
 
-def get(sql: Connection, kb_id: int) -> KnowledgeBase | None:
-    """The knowledge base with that id."""
-    row = sql.execute(_KB.where(KnowledgeBaseRow.id == kb_id)).first()
+def get(sql: Connection, kb_id: int, *, lock: bool = False) -> KnowledgeBase | None:
+    """The knowledge base with that id; with a `lock` its version stays as it is to the end of the transaction."""
+    row = sql.execute(_LOCK if lock else _GET, {"kb_id": kb_id}).first()
     return _knowledge_base(row) if row else None
 
 
@@ -240,6 +243,8 @@ def bump(sql: Connection, kb_id: int, ranges: Iterable[tuple[int, int]] = (), *,
 
 def changes_since(sql: Connection, kb: KnowledgeBase, version: int) -> list[ChangedRange] | None:
     """What changed after `version`, or None when the log does not reach back that far."""
+    if kb.version == version:
+        return []
     if kb.version - version > KEPT_CHANGES:
         return None
     rows = sql.execute(

@@ -19,7 +19,7 @@ def digest_of(descriptions: Sequence[str]) -> bytes:
     return hashlib.sha256("\n".join(descriptions).encode()).digest()
 
 
-def with_much_to_say(graph: Graph) -> Iterator[tuple[str, list[str]]]:
+def with_much_to_say(graph: Graph) -> Iterator[tuple[str, Sequence[str]]]:
     """(key, descriptions) of the entities of which too much is said to be shown."""
     for key, node in graph.nodes.items():
         if len(node.chunks) > 1:

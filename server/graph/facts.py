@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from server.domain import Fact
+from server.domain import Claim, Fact
 from server.graph.describe import Summaries, description_between, description_of
 from server.graph.graph import Graph
 from server.graph.search import GraphFound
 from server.tokens import estimate_tokens
 
-ENTITY, RELATION = "entity", "relation"
+ENTITY, RELATION, CLAIM = "entity", "relation", "claim"
 
 
-def facts_of(
+def entity_facts(
     graph: Graph, summaries: Summaries, found: GraphFound, shown: Collection[int], allowed: Collection[int] | None
 ) -> Iterator[Fact]:
-    """What is said of the entities and then of the relations that a search found, the best first. Only what has a
-    description, and one that a `shown` chunk bears out: an answer can cite it then."""
+    """What is said of the entities that a search found, the best first. Only of those that have a description and that
+    a `shown` chunk bears out: an answer can cite it then."""
     for key, _ in found.entities:
         if key in graph.nodes and (chunks := _among(graph.nodes[key].chunks, shown)):
             entity = graph.shown(key)
             if said := description_of(graph, key, summaries, allowed):
                 kind = f" ({entity.type})" if entity.type else ""
                 yield Fact(ENTITY, f"{entity.name}{kind}: {said}", chunks)
+
+
+def relation_facts(
+    graph: Graph, found: GraphFound, shown: Collection[int], allowed: Collection[int] | None
+) -> Iterator[Fact]:
+    """The same of relations."""
     for pair, _ in found.relations:
         if pair in graph.edges and (chunks := _among(graph.edges[pair].chunks, shown)):
             ends = tuple(graph.shown(key).name for key in pair)
@@ -31,13 +37,33 @@ def facts_of(
                 yield Fact(RELATION, f"{ends[0]} → {ends[1]}: {said}", chunks)
 
 
-def within(facts: Iterable[Fact], tokens: Mapping[str, int]) -> list[Fact]:
-    """As many of each kind, the best first, as fit into its number of tokens."""
-    room, kept = dict(tokens), []
+def claim_facts(
+    graph: Graph, found: GraphFound, shown: Collection[int], allowed: Collection[int] | None
+) -> Iterator[Fact]:
+    """What the `shown` chunks assert of the entities that a search found."""
+    for key, _ in found.entities:
+        if key in graph.nodes:
+            for chunk_id, claim in graph.claims(key, allowed):
+                if chunk_id in shown:
+                    yield Fact(CLAIM, said_in(claim), frozenset({str(chunk_id)}))
+
+
+def said_in(claim: Claim) -> str:
+    """A claim as a line of text."""
+    days = "–".join(day for day in (claim.start, claim.end) if day)
+    known = ", ".join(part for part in (claim.type, claim.status, days) if part)
+    ends = " → ".join(name for name in (claim.subject, claim.object) if name)
+    return f"{ends} ({known}): {claim.description or claim.quote}"
+
+
+def within(facts: Iterable[Fact], tokens: int) -> list[Fact]:
+    """As many, the best first, as fit into a number of tokens; those behind are not even made."""
+    kept = []
     for fact in facts:
-        room[fact.kind] -= estimate_tokens(fact.text)
-        if room[fact.kind] >= 0:
-            kept.append(fact)
+        tokens -= estimate_tokens(fact.text)
+        if tokens < 0:
+            break
+        kept.append(fact)
     return kept
 
 

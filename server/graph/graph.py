@@ -10,7 +10,7 @@ Everything that is shown of an entity or a relation is computed from the chunks 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from server.domain import Edits, Extraction, Mention, Relation
+from server.domain import Claim, Edits, Extraction, Mention, Relation
 from server.graph.resolver import Resolver
 
 Ints = NDArray[np.int64]
@@ -84,6 +84,9 @@ class Graph:
         self._placed: dict[int, Placed] = {}
         self._sorted: dict[str, list[Pair]] = {}
         self._matrix: Matrix | None = None
+        self._shown: dict[str, Mention] = {}
+        self._descriptions: dict[str | Pair, list[str]] = {}
+        self._changed: set[str] = set()
         self.put(BY_HAND, self.edits.extraction)
 
     def put(self, chunk_id: int, found: Extraction) -> None:
@@ -119,6 +122,7 @@ class Graph:
     def _place(self, chunk_id: int) -> None:
         """Count what a chunk says for the entities that it means."""
         placed = self._placed[chunk_id] = self._resolved(chunk_id)
+        self._note(placed)
         for key, mention in placed.mentions:
             node = self.nodes.setdefault(key, Node())
             node.names[mention.name] += 1
@@ -145,13 +149,15 @@ class Graph:
             # ends may have become one
             if source is not None and target is not None and source != target and not hidden:
                 relations.append(((source, target), relation))
-        return Placed(mentions, relations)
+        claims = [(key, claim) for claim in found.claims if (key := keys.get(claim.subject)) is not None]
+        return Placed(mentions, relations, claims)
 
     def _take_away(self, chunk_id: int) -> None:
         """As if the chunk had never been placed."""
         placed = self._placed.pop(chunk_id, None)
         if placed is None:
             return
+        self._note(placed)
         for key, mention in placed.mentions:
             node = self.nodes[key]
             _take(node.names, mention.name)
@@ -179,6 +185,21 @@ class Graph:
                 if not self._around[key]:
                     del self._around[key]
 
+    def _note(self, placed: Placed) -> None:
+        """What was computed of these entities and relations does not hold any more."""
+        keys = {key for key, _ in placed.mentions} | {key for pair, _ in placed.relations for key in pair}
+        self._changed |= keys
+        for key in keys:
+            self._shown.pop(key, None)
+            self._descriptions.pop(key, None)
+        for pair, _ in placed.relations:
+            self._descriptions.pop(pair, None)
+
+    def take_changed(self) -> set[str]:
+        """The keys of the entities of which anything has changed since this was asked last."""
+        changed, self._changed = self._changed, set()
+        return changed
+
     def keys_of(self, name: str) -> list[str]:
         """The keys of the entities that a name may mean, or of the one that has it as its key."""
         keys = [name] if name in self.nodes else self.resolver.entities_of(name)
@@ -203,17 +224,26 @@ class Graph:
 
     def shown(self, key: str) -> Mention:
         """An entity's name and type: those that people gave it, else those that are used most."""
-        node = self.nodes[key]
-        given = self.edits.entities.get(key, Mention(node.name))
-        return Mention(
-            given.name,
-            given.type or node.type,
-            given.description,
-            tuple(dict.fromkeys([*_by_use(node.names), *_by_use(node.aliases)])),
-        )
+        if key not in self._shown:
+            node = self.nodes[key]
+            given = self.edits.entities.get(key, Mention(node.name))
+            self._shown[key] = Mention(
+                given.name,
+                given.type or node.type,
+                given.description,
+                tuple(dict.fromkeys([*_by_use(node.names), *_by_use(node.aliases)])),
+            )
+        return self._shown[key]
 
-    def descriptions(self, key: str, allowed: Collection[int] | None = None) -> list[str]:
+    def descriptions(self, key: str, allowed: Collection[int] | None = None) -> Sequence[str]:
         """What chunks say of an entity, in their order, each text once."""
+        if allowed is not None:
+            return self._said_of(key, allowed)
+        if key not in self._descriptions:
+            self._descriptions[key] = self._said_of(key, None)
+        return self._descriptions[key]
+
+    def _said_of(self, key: str, allowed: Collection[int] | None) -> list[str]:
         texts: dict[str, None] = {}
         for chunk_id in _allowed(self.nodes[key].chunks, allowed):
             for at, mention in self._placed[chunk_id].mentions:
@@ -221,8 +251,20 @@ class Graph:
                     texts[mention.description] = None
         return list(texts)
 
-    def descriptions_of(self, pair: Pair, allowed: Collection[int] | None = None) -> list[str]:
+    def claims(self, key: str, allowed: Collection[int] | None = None) -> Iterator[tuple[int, Claim]]:
+        """(chunk id, what it asserts) of an entity, in the order of the chunks."""
+        for chunk_id in _allowed(self.nodes[key].chunks, allowed):
+            yield from ((chunk_id, claim) for at, claim in self._placed[chunk_id].claims if at == key)
+
+    def descriptions_of(self, pair: Pair, allowed: Collection[int] | None = None) -> Sequence[str]:
         """What chunks say of a relation, in their order, each text once."""
+        if allowed is not None:
+            return self._said_between(pair, allowed)
+        if pair not in self._descriptions:
+            self._descriptions[pair] = self._said_between(pair, None)
+        return self._descriptions[pair]
+
+    def _said_between(self, pair: Pair, allowed: Collection[int] | None) -> list[str]:
         texts: dict[str, None] = {}
         for chunk_id in _allowed(self.edges[pair].chunks, allowed):
             for at, relation in self._placed[chunk_id].relations:
@@ -243,6 +285,7 @@ class Placed(NamedTuple):
 
     mentions: list[tuple[str, Mention]]
     relations: list[tuple[Pair, Relation]]
+    claims: list[tuple[str, Claim]]
 
 
 def _allowed(chunks: Iterable[int], allowed: Collection[int] | None) -> list[int]:

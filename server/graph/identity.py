@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from server.domain import Extraction, Mention, Relation
+from server.domain import Claim, Extraction, Mention, Relation
 
 LONGEST_NAME = 120
 _LONGEST_KEY = 140
@@ -54,8 +54,9 @@ def is_said(name: str, letters: str) -> bool:
 def grounded(found: Extraction, text: str) -> tuple[Extraction, int]:
     """What of an extraction the text bears out, and how many mentions and relations were dropped.
 
-    A mention or an alias stays only if the text says its name, a relation only if both its ends stay; placeholders of
-    prompts, names without a letter or of absurd length, and relations of an entity with itself go.
+    A mention or an alias stays only if the text says its name, a relation only if both its ends stay, a claim only if
+    its subject does and its quote stands in the text; placeholders of prompts, names without a letter or of absurd
+    length, and relations of an entity with itself go.
     """
     letters = letters_of(text)
     kept: dict[tuple[str, str], Mention] = {}
@@ -65,8 +66,21 @@ def grounded(found: Extraction, text: str) -> tuple[Extraction, int]:
             kept.setdefault((entity_key(mention.name), mention.name), replace(mention, aliases=said))
     named = dict(reversed(kept))
     relations = [_between(relation, named) for relation in found.relations if _connects(relation, named)]
-    dropped = len(found.mentions) - len(kept) + len(found.relations) - len(relations)
-    return Extraction(tuple(kept.values()), tuple(relations)), dropped
+    claims = [_of_named(claim, named) for claim in found.claims if _is_borne_out(claim, named, letters)]
+    dropped = len(found.mentions) - len(kept) + len(found.relations) - len(relations) + len(found.claims) - len(claims)
+    return Extraction(tuple(kept.values()), tuple(relations), tuple(claims)), dropped
+
+
+def _is_borne_out(claim: Claim, named: Mapping[str, str], letters: str) -> bool:
+    quote = letters_of(claim.quote)
+    return entity_key(claim.subject) in named and bool(quote) and quote in letters
+
+
+def _of_named(claim: Claim, named: Mapping[str, str]) -> Claim:
+    """The claim with its entities named as a mention of the chunk is; an object that is none is left out."""
+    return replace(
+        claim, subject=named[entity_key(claim.subject)], object=named.get(entity_key(claim.object), "")
+    )  # fmt: skip
 
 
 def _is_name(name: str) -> bool:

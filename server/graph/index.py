@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
 
-from server.db import graph_reports, graph_vectors, graphs
+from server.db import graph_reports, graphs
 from server.db.graph_reports import StoredReport
 from server.domain import ChangedRange, Extraction, KnowledgeBase
 from server.graph.graph import Graph
+from server.graph.texts import Said, Texts
 from server.graph.vectors import GraphVectors
-from server.models.transform import EmbeddingTransform
 from server.retrieval.keyword import merged_ranges
 
 
@@ -29,12 +29,14 @@ class GraphIndex:
         self.vectors = GraphVectors()
         self.lock = threading.RLock()
         self.reports: list[StoredReport] = []
-        self._vectors_stamp = self._reports_stamp = (0, 0)
+        self._reports_stamp = (0, 0)
+        self._texts = Texts()
         self._unread: set[int] = set()
         self._options: Mapping[str, Any] = {}
 
     def advance(self, sql: Connection, kb: KnowledgeBase, changed: Sequence[ChangedRange] | None) -> None:
-        """Bring the graph to what SQL says; `changed` is what changed since `version` (None = all). Hold `lock`."""
+        """Bring the graph and what is made of it to what SQL says; `changed` is what changed since `version` (None =
+        all). Hold `lock`."""
         generation_id, graph_version = kb.generation.id, graphs.version(sql, kb.generation.id)
         is_new = graph_version != self.graph_version
         edits = graphs.edits(sql, kb.id) if is_new else self.graph.edits
@@ -48,16 +50,18 @@ class GraphIndex:
                 self._put(graphs.of_chunks(sql, generation_id, sorted(self._unread)))
         if is_new:
             self.summaries = graphs.summaries(sql, generation_id)
+            self._load_made(sql, generation_id)
         self.version, self.graph_version = kb.version, graph_version
 
-    def load_made(self, sql: Connection, generation_id: int, transform: EmbeddingTransform) -> None:
-        """Bring what was made of the graph, reports and vectors, to what SQL says. Hold `lock`."""
+    def _load_made(self, sql: Connection, generation_id: int) -> None:
+        """Reports and vectors."""
         if (stamp := graph_reports.stamp(sql, generation_id)) != self._reports_stamp:
             self.reports, self._reports_stamp = graph_reports.everything(sql, generation_id), stamp
-        stamp = graph_vectors.stamp(sql, generation_id)
-        if stamp != self._vectors_stamp:
-            self.vectors = GraphVectors.of(graph_vectors.everything(sql, generation_id), transform)
-            self._vectors_stamp = stamp
+        self.vectors.advance(sql, generation_id)
+
+    def texts(self) -> Iterator[tuple[str, Said]]:
+        """What is said of every item that has a vector. Hold `lock`."""
+        return self._texts.of(self.graph, self.summaries, (one.report for one in self.reports))
 
     def _read_again(self, sql: Connection, generation_id: int, lo: int, hi: int) -> None:
         known = {chunk_id for chunk_id in (*self.graph.extractions, *self._unread) if lo <= chunk_id <= hi}

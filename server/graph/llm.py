@@ -21,7 +21,7 @@ from server.domain import Extraction, GraphOptions
 from server.errors import LLMError, LLMIncomplete
 from server.graph.extractor import Extractor, ModelDown
 from server.graph.identity import entity_key, grounded
-from server.graph.replies import SCHEMA, extraction_of
+from server.graph.replies import SCHEMA, SCHEMA_WITH_CLAIMS, extraction_of
 from server.models.background import Background
 from server.models.chat import ChatModel, Message
 from server.prompts import Prompts
@@ -33,11 +33,11 @@ TYPES = {
     "zh": ("人物", "组织", "地点", "事件", "作品", "产品", "概念"),
 }
 """What entities may be where a knowledge base has no types of its own."""
-EXTRACTION, GLEANING = "graph_extraction", "graph_gleaning"
+EXTRACTION, GLEANING, CLAIMS = "graph_extraction", "graph_gleaning", "graph_claims"
 _AHEAD = 4
 """Chunks under way for each call that may run: none waits for the database."""
-_TOGETHER = 0.1
-"""Seconds in which answers are stored together."""
+_TOGETHER, _PAUSE = 0.1, 0.05
+"""Seconds in which answers are stored together while they keep coming, and after which they have stopped."""
 _SIGN_OF_LIFE = 0.5
 _HOPELESS = 8
 """So many refusals one after the other mean that the server is at fault, not the chunks."""
@@ -70,7 +70,8 @@ class LLMExtractor(Extractor):
     def instructions(self, lang: str) -> str:
         """What a model is told before a text of a language."""
         types = self._options.entity_types or TYPES[lang]
-        return self._prompts.render(EXTRACTION, "default", lang, types=", ".join(types))
+        told = self._prompts.render(EXTRACTION, "default", lang, types=", ".join(types))
+        return f"{told}\n{self._prompts.text(CLAIMS, 'default', lang)}" if self._options.claims else told
 
     def read(self, chunks: Iterator[Unread]) -> Iterator[list[Extracted]]:
         """Each answer as it arrives; new chunks are begun before the last ones are stored."""
@@ -116,7 +117,8 @@ class LLMExtractor(Extractor):
         if now.rounds:
             messages += [Message("assistant", _as_reply(before)), Message("user", self._asked_again[lang])]
         async with self._slots:
-            reply = await self._model.reply(messages, min(1.0, _WARMER * chunk.attempts), SCHEMA)
+            schema = SCHEMA_WITH_CLAIMS if self._options.claims else SCHEMA
+            reply = await self._model.reply(messages, min(1.0, _WARMER * chunk.attempts), schema)
         tokens = sum(reply.usage)
         try:
             said = extraction_of(reply.text, self._options.entity_types or TYPES[lang])
@@ -125,7 +127,8 @@ class LLMExtractor(Extractor):
         known = {mention.name for mention in before.mentions}
         new = [mention for mention in said.mentions if mention.name not in known]
         # relations may tie what is new to what was found before
-        fresh, dropped = grounded(Extraction((*before.mentions, *new), said.relations), chunk.text)
+        claims = said.claims if self._options.claims else ()
+        fresh, dropped = grounded(Extraction((*before.mentions, *new), said.relations, claims), chunk.text)
         found, rounds = _joined(before, fresh), now.rounds + 1
         more = rounds <= self._options.gleanings and (rounds == 1 or found != before)
         return replace(now, found=found, dropped=dropped, calls=1, tokens=tokens, rounds=rounds, open=more)
@@ -192,7 +195,7 @@ def _drained(arrived: SimpleQueue[Arrived]) -> list[Arrived]:
         items.append(arrived.get(timeout=_SIGN_OF_LIFE))
         until = time.monotonic() + _TOGETHER
         while True:
-            items.append(arrived.get(timeout=max(0.0, until - time.monotonic())))
+            items.append(arrived.get(timeout=max(0.0, min(_PAUSE, until - time.monotonic()))))
     return items
 
 
@@ -207,7 +210,13 @@ def _joined(before: Extraction, fresh: Extraction) -> Extraction:
         for one in fresh.relations
     ]
     relations = [one for one in moved if (one.source, one.target) not in ends]
-    return Extraction((*before.mentions, *mentions), (*before.relations, *relations))
+    claims = [
+        replace(one, subject=names[entity_key(one.subject)], object=names.get(entity_key(one.object), ""))
+        for one in fresh.claims
+    ]
+    quoted = {one.quote for one in before.claims}
+    new = [one for one in claims if one.quote not in quoted]
+    return Extraction((*before.mentions, *mentions), (*before.relations, *relations), (*before.claims, *new))
 
 
 def _as_reply(found: Extraction) -> str:

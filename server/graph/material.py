@@ -6,15 +6,17 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import orjson
 
 from server.domain import Report
 from server.graph.communities import Community
 from server.graph.describe import Summaries, description_between, description_of
+from server.graph.facts import said_in
 from server.graph.graph import BY_HAND, Graph, Pair
 
-_ENTITIES, _RELATIONS, _SOURCES = 30, 40, 10
+_ENTITIES, _RELATIONS, _CLAIMS, _SOURCES = 30, 40, 20, 10
 _LONGEST = 400
 """Characters of a description."""
 
@@ -58,7 +60,11 @@ def material_of(
         community,
         tuple(graph.shown(key).name for key in keys[:_ENTITIES]),
         tuple(named),
-        (*_entity_lines(graph, summaries, keys[:_ENTITIES]), *_relation_lines(graph, pairs, named)),
+        (
+            *_entity_lines(graph, summaries, keys[:_ENTITIES]),
+            *_relation_lines(graph, pairs, named),
+            *islice(_claim_lines(graph, keys[:_ENTITIES], among), _CLAIMS),
+        ),
         tuple(sources),
         frozenset(counted),
         sum(graph.nodes[key].chunks.total() for key in keys),
@@ -98,6 +104,11 @@ def _entity_lines(graph: Graph, summaries: Summaries, keys: Sequence[str]) -> It
         kind = f" ({shown.type})" if shown.type else ""
         said = " ".join(description_of(graph, key, summaries)[:_LONGEST].split())
         yield f"{shown.name}{kind}{': ' if said else ''}{said}"
+
+
+def _claim_lines(graph: Graph, keys: Sequence[str], among: Collection[int]) -> Iterator[str]:
+    for key in keys:
+        yield from sorted(said_in(claim)[:_LONGEST] for _, claim in graph.claims(key, among))
 
 
 def _relation_lines(graph: Graph, pairs: Sequence[Pair], named: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -7,15 +7,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from server.domain import Extraction, Mention, Relation
+from server.domain import Claim, Extraction, Mention, Relation
 from server.errors import LLMIncomplete
 
 _FENCE = re.compile(r"```[A-Za-z]*")
 _TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 _DECODER = json.JSONDecoder(strict=False)  # models write line breaks into strings
-_LONGEST = {"type": 40, "label": 120, "description": 2000}
+_LONGEST = {"type": 40, "label": 120, "description": 2000, "start": 40, "end": 40}
 _STRONGEST = 10.0
 
+_CLAIM = ("subject", "object", "type", "status", "description", "start", "end", "quote")
+_STATUS = {"true": "true", "false": "false", "suspected": "suspected"}
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "additionalProperties": False,
@@ -48,6 +50,23 @@ SCHEMA: Mapping[str, Any] = {
     },
 }
 """What a reply to the extraction prompt looks like, as JSON schema."""
+SCHEMA_WITH_CLAIMS: Mapping[str, Any] = {
+    **SCHEMA,
+    "required": [*SCHEMA["required"], "claims"],
+    "properties": {
+        **SCHEMA["properties"],
+        "claims": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": list(_CLAIM),
+                "properties": {name: {"type": "string"} for name in _CLAIM},
+            },
+        },
+    },
+}
+"""The same where a model is also asked for claims."""
 
 
 def read_object(text: str) -> dict[str, Any]:
@@ -90,8 +109,12 @@ def extraction_of(reply: str, types: Iterable[str]) -> Extraction:
     known = {kind.casefold(): kind for kind in types}
     mentions = [_mention(item, known) for item in entities if isinstance(item, dict)]
     between = [_relation(item) for item in relations if isinstance(item, dict)]
+    given = found.get("claims", found.get("covariates"))
+    claims = [_claim(item) for item in (given if isinstance(given, list) else []) if isinstance(item, dict)]
     return Extraction(
-        tuple(one for one in mentions if one.name), tuple(one for one in between if one.source and one.target)
+        tuple(one for one in mentions if one.name),
+        tuple(one for one in between if one.source and one.target),
+        tuple(one for one in claims if one.subject and (one.description or one.quote)),
     )
 
 
@@ -115,6 +138,19 @@ def _relation(item: Mapping[str, Any]) -> Relation:
         _text(item, "label", "keywords", "relation", "type"),
         _text(item, "description"),
         min(float(strength), _STRONGEST) / _STRONGEST if is_number else 1.0 / _STRONGEST,
+    )
+
+
+def _claim(item: Mapping[str, Any]) -> Claim:
+    return Claim(
+        _text(item, "subject", "subject_entity", "subject_id"),
+        _text(item, "object", "object_entity", "object_id"),
+        _text(item, "type", "claim_type"),
+        _STATUS.get(_text(item, "status", "claim_status").casefold(), "suspected"),
+        _text(item, "description", "claim_description"),
+        _text(item, "start", "start_date"),
+        _text(item, "end", "end_date"),
+        _text(item, "quote", "source_text"),
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from server.graph.graph import BY_HAND, Floats, Graph, Pair
 from server.graph.identity import candidate_names
-from server.graph.vectors import Near
+from server.graph.vectors import Near, highest
 
 GraphMode = Literal["local", "global", "hybrid", "mix", "ppr"]
 GRAPH_MODES: tuple[GraphMode, ...] = get_args(GraphMode)
@@ -123,7 +123,10 @@ class GraphSearch:
         return log(1 + len(self._graph.extractions) / max(1, chunks))
 
     def _chunks_of(self, key: str) -> list[int]:
-        return [chunk_id for chunk_id in self._graph.nodes[key].chunks if self._may(chunk_id)]
+        chunks = self._graph.nodes[key].chunks
+        if self._allowed is None and BY_HAND not in chunks:  # nearly always, and hubs have many
+            return list(chunks)
+        return [chunk_id for chunk_id in chunks if self._may(chunk_id)]
 
     def _may(self, chunk_id: int) -> bool:
         return chunk_id != BY_HAND and (self._allowed is None or chunk_id in self._allowed)
@@ -238,7 +241,7 @@ class GraphSearch:
     def _chunks_by(self, walk: Floats) -> dict[int, float]:
         matrix = self._graph.matrix
         reached = walk[len(matrix.keys) :]
-        best = np.argsort(-reached, kind="stable")[:_REACHED] if self._allowed is None else np.arange(len(reached))
+        best = highest(reached, _REACHED) if self._allowed is None else range(len(reached))
         found = ((matrix.chunk_ids[at], float(reached[at])) for at in best)
         return {chunk_id: value for chunk_id, value in found if value > 0 and self._may(chunk_id)}
 
@@ -246,7 +249,8 @@ class GraphSearch:
         """The entities where the walker is most, of those that chunks speak of that may be used."""
         keys = self._graph.matrix.keys
         found: dict[str, float] = {}
-        for at in np.argsort(-walk[: len(keys)], kind="stable"):
+        reached = walk[: len(keys)]
+        for at in highest(reached, 4 * _ENTITIES if self._allowed is None else len(keys)):
             if len(found) == _ENTITIES or walk[at] <= 0:
                 break
             if self._chunks_of(keys[at]):

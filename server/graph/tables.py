@@ -13,7 +13,7 @@ import math
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def rows_of(index: GraphIndex, sources: Sequence[Source], community_size: int) -
         "relationships": made.relationships(),
         "communities": made.communities(),
         "community_reports": made.community_reports(),
-        "covariates": [],
+        "covariates": made.covariates(),
     }
 
 
@@ -127,7 +127,7 @@ class _Tables:
                 "n_tokens": estimate_tokens(chunk.text), "document_id": _id("document", one.name),
                 "entity_ids": [_id("entity", key) for key in sorted(self._graph.entities_in(chunk.id))],
                 "relationship_ids": _relation_ids(dict.fromkeys(sorted(self._graph.pairs_in(chunk.id)))),
-                "covariate_ids": [],
+                "covariate_ids": self._covariate_ids[self._units[chunk.id]],
             }
             for at, (chunk, one) in enumerate(chunks)
         ]  # fmt: skip
@@ -158,6 +158,37 @@ class _Tables:
                 "text_unit_ids": self._units_of(edge.chunks),
             })  # fmt: skip
         return rows
+
+    def covariates(self) -> list[Row]:
+        """One for each claim, by their subjects, the most mentioned first."""
+        return self._covariates
+
+    @cached_property
+    def _covariate_ids(self) -> defaultdict[str, list[str]]:
+        """By text unit."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for row in self._covariates:
+            found[row["text_unit_id"]].append(row["id"])
+        return found
+
+    @cached_property
+    def _covariates(self) -> list[Row]:
+        claims = [
+            (key, chunk_id, claim)
+            for key in self._keys
+            for chunk_id, claim in self._graph.claims(key)
+            if chunk_id in self._units
+        ]
+        return [
+            {
+                "id": _id("claim", self._units[chunk_id], *astuple(claim)), "human_readable_id": at,
+                "covariate_type": "claim", "type": claim.type, "description": claim.description or claim.quote,
+                "subject_id": self._titles[key], "object_id": claim.object or "NONE", "status": claim.status.upper(),
+                "start_date": claim.start or None, "end_date": claim.end or None, "source_text": claim.quote,
+                "text_unit_id": self._units[chunk_id],
+            }
+            for at, (key, chunk_id, claim) in enumerate(claims)
+        ]  # fmt: skip
 
     def communities(self) -> list[Row]:
         """One for each community, the widest first."""

@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from server.domain import Chunk, Extraction, Mention, Relation
+from server.domain import Chunk, Claim, Extraction, Mention, Relation
 from server.errors import InvalidName, InvalidRequest
 from server.graph import tables_reader
 from server.graph.identity import LONGEST_NAME, entity_key
@@ -32,7 +32,7 @@ from server.graph.replies import cleaned
 from server.graph.tables import missing_pyarrow
 from server.names import file_label
 
-_TABLES = ("documents", "text_units", "entities", "relationships")
+_TABLES = ("documents", "text_units", "entities", "relationships", "covariates")
 _OLD_NAME = "create_final_"
 """What stood before the names of tables in GraphRAG 0.x."""
 _MOST_BYTES = 256 << 20
@@ -177,12 +177,17 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "text_units": ("id", "text", "document_id", "document_ids"),
     "entities": ("title", "name", "type", "description", "text_unit_ids"),
     "relationships": ("source", "target", "description", "weight", "text_unit_ids"),
-}
+    "covariates": (
+        "subject_id", "object_id", "type", "status", "description", "start_date", "end_date", "source_text",
+        "text_unit_id",
+    ),
+}  # fmt: skip
 _NEEDED: Mapping[str, Sequence[tuple[str, ...]]] = {
     "documents": [("id",)],
     "text_units": [("id",), ("text",)],
     "entities": [("title", "name")],
     "relationships": [("source",), ("target",)],
+    "covariates": [("subject_id",)],
 }
 """Columns without which a table means nothing; of several one is enough."""
 
@@ -272,7 +277,27 @@ class _Reader:
                 for name in (link.item.source, link.item.target):
                     mentions[unit].setdefault(name, bare.get(name, Mention(name)))
                 between[unit].append(replace(link.item, weight=share))
-        return {unit: Extraction(tuple(named.values()), tuple(between[unit])) for unit, named in mentions.items()}
+        claims = self._claims()
+        return {
+            unit: Extraction(
+                tuple(named.values()), tuple(between[unit]), tuple(one for one in claims[unit] if one.subject in named)
+            )
+            for unit, named in mentions.items()
+        }
+
+    def _claims(self) -> Mapping[str, list[Claim]]:
+        """By text unit."""
+        found: defaultdict[str, list[Claim]] = defaultdict(list)
+        for row in self._rows.get("covariates", ()):
+            said, quote = _said_of(row), _text(row, "source_text")[: _LONGEST["description"]]
+            to = _text(row, "object_id")
+            if (unit := _text(row, "text_unit_id")) in self._units and (said or quote):
+                found[unit].append(Claim(
+                    _text(row, "subject_id"), "" if to == "NONE" else to, _text(row, "type")[: _LONGEST["type"]],
+                    _text(row, "status").lower()[:20] or "suspected", said, _text(row, "start_date")[:40],
+                    _text(row, "end_date")[:40], quote,
+                ))  # fmt: skip
+        return found
 
     def _document_of(self, unit: str) -> str:
         row = self._units[unit]

@@ -1,41 +1,21 @@
-"""What questions are like: vectors of what is said of entities and relations.
-
-An entity's text is its name and its description, a relation's its ends, its label and its description. What has no
-description has no vector: a bare name says no more than the passages that hold it.
-"""
+"""What questions are like: vectors of what is said of entities, relations and communities."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
 
+from server.db import graph_vectors
 from server.db.graph_vectors import ItemVector
 from server.db.vectors import FloatArray, unpack
-from server.domain import Report
-from server.graph.describe import Summaries, description_between, description_of
 from server.graph.graph import Graph, Pair
+from server.graph.texts import BETWEEN
 from server.models.transform import EmbeddingTransform
-
-_BETWEEN = "\t"
-"""Stands between the ends of a relation; no key holds it, for keys are letters."""
-_LONGEST = 1000
-"""Characters of a description that are embedded."""
-
-
-def texts_of(graph: Graph, summaries: Summaries, reports: Iterable[Report]) -> Iterator[tuple[str, str]]:
-    """(item, text) of all entities, relations and communities that have a vector."""
-    for key in graph.nodes:
-        if said := description_of(graph, key, summaries):
-            yield key, f"{graph.shown(key).name}: {said[:_LONGEST]}"
-    for pair, edge in graph.edges.items():
-        if said := description_between(graph, pair):
-            source, target = (graph.shown(key).name for key in pair)
-            yield _BETWEEN.join(pair), f"{source} {edge.label} {target}: {said[:_LONGEST]}"
-    for report in reports:
-        yield _BETWEEN + report.community, f"{report.title}\n{report.summary}"[:_LONGEST]
 
 
 @dataclass(frozen=True)
@@ -46,34 +26,66 @@ class Near:
     relations: Sequence[tuple[Pair, float]] = ()
 
 
-@dataclass(frozen=True)
+@dataclass
+class _Shelf:
+    """Items of one kind with their ids in SQL and their unit vectors, shape (n, d)."""
+
+    items: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    vectors: FloatArray | None = None
+
+    def change(self, gone: set[int], rows: Sequence[ItemVector], transform: EmbeddingTransform) -> None:
+        """Take rows out by their ids, and put others in."""
+        kept = [at for at, row_id in enumerate(self.ids) if row_id not in gone]
+        parts = [] if self.vectors is None or not kept else [self.vectors[kept]]
+        if rows:
+            parts.append(transform.apply_passages(unpack([row.vector for row in rows]), [row.lang for row in rows]))
+        self.items = [*(self.items[at] for at in kept), *(row.item for row in rows)]
+        self.ids = [*(self.ids[at] for at in kept), *(row.id for row in rows)]
+        self.vectors = np.concatenate(parts) if parts else None
+
+
 class GraphVectors:
-    """Unit vectors of entities, shape (n, d), of relations, shape (m, d), and of reports, shape (r, d)."""
+    """The vectors of one generation in memory, as SQL has them; searches take them `arranged`."""
 
-    keys: list[str] = field(default_factory=list)
-    pairs: list[Pair] = field(default_factory=list)
-    of_keys: FloatArray | None = None
-    of_pairs: FloatArray | None = None
-    communities: list[str] = field(default_factory=list)
-    of_communities: FloatArray | None = None
+    def __init__(self) -> None:
+        self.digests: dict[str, bytes] = {}
+        """Which text each item's vector is of."""
+        self._ids: dict[int, str] = {}
+        self._entities, self._relations, self._reports = _Shelf(), _Shelf(), _Shelf()
+        # a build changes vectors many times between two searches, which alone need them in order
+        self._gone: set[int] = set()
+        self._new: dict[int, ItemVector] = {}
 
-    @classmethod
-    def of(cls, rows: Sequence[ItemVector], transform: EmbeddingTransform) -> GraphVectors:
-        """From rows of SQL."""
-        entities = [row for row in rows if _BETWEEN not in row.item]
-        reports = [row for row in rows if row.item.startswith(_BETWEEN)]
-        relations = [row for row in rows if row.item.find(_BETWEEN) > 0]
-        pairs = [(source, target) for source, _, target in (row.item.partition(_BETWEEN) for row in relations)]
-        return cls(
-            [row.item for row in entities], pairs, _matrix(entities, transform), _matrix(relations, transform),
-            [row.item.removeprefix(_BETWEEN) for row in reports], _matrix(reports, transform),
-        )  # fmt: skip
+    def advance(self, sql: Connection, generation_id: int) -> None:
+        """Read what is new, forget what is gone; a row is never changed."""
+        there = graph_vectors.ids(sql, generation_id)
+        for row_id in self._ids.keys() - there:
+            self.digests.pop(self._ids.pop(row_id), None)
+            if self._new.pop(row_id, None) is None:
+                self._gone.add(row_id)
+        for row in graph_vectors.by_ids(sql, there - self._ids.keys()):
+            self._ids[row.id], self.digests[row.item], self._new[row.id] = row.item, row.digest, row
+
+    def arranged(self, transform: EmbeddingTransform) -> Self:
+        """These, ready for searches."""
+        rows, gone = list(self._new.values()), self._gone
+        self._new, self._gone = {}, set()
+        for shelf, own in (
+            (self._entities, [row for row in rows if BETWEEN not in row.item]),
+            (self._relations, [row for row in rows if row.item.find(BETWEEN) > 0]),
+            (self._reports, [row for row in rows if row.item.startswith(BETWEEN)]),
+        ):
+            if own or not gone.isdisjoint(shelf.ids):
+                shelf.change(gone, own, transform)
+        return self
 
     def report_cosines(self, vector: FloatArray) -> dict[str, float]:
         """How like a vector, shape (d,), each report is, by community."""
-        if self.of_communities is None:
+        if self._reports.vectors is None:
             return {}
-        return dict(zip(self.communities, (self.of_communities @ vector).tolist(), strict=True))
+        communities = (item.removeprefix(BETWEEN) for item in self._reports.items)
+        return dict(zip(communities, (self._reports.vectors @ vector).tolist(), strict=True))
 
     def near(
         self,
@@ -91,30 +103,36 @@ class GraphVectors:
             return allowed is None or all(chunk_id in allowed for chunk_id in chunks)
 
         entities = [
-            (key, value) for key, value in _nearest(self.keys, self.of_keys, vectors[0])
+            (key, value) for key, value in _nearest(self._entities, vectors[0])
             if key in graph.nodes and may(graph.nodes[key].chunks)
         ]  # fmt: skip
+        pairs = ((_pair(item), value) for item, value in _nearest(self._relations, vectors[1]))
         relations = [
-            (pair, value) for pair, value in _nearest(self.pairs, self.of_pairs, vectors[1])
-            if pair in graph.edges and may(graph.edges[pair].chunks)
+            (pair, value) for pair, value in pairs if pair in graph.edges and may(graph.edges[pair].chunks)
         ]  # fmt: skip
         return Near(entities[:count], relations[:count])
 
 
-def _matrix(rows: Sequence[ItemVector], transform: EmbeddingTransform) -> FloatArray | None:
-    if not rows:
-        return None
-    return transform.apply_passages(unpack([row.vector for row in rows]), [row.lang for row in rows])
+def _pair(item: str) -> Pair:
+    source, _, target = item.partition(BETWEEN)
+    return source, target
 
 
-_T = TypeVar("_T", str, Pair)
 _LOOKED_AT = 200
 """Of the nearest, those that a filter may leave something of."""
 
 
-def _nearest(items: Sequence[_T], vectors: FloatArray | None, vector: FloatArray) -> list[tuple[_T, float]]:
-    if vectors is None:
+def _nearest(shelf: _Shelf, vector: FloatArray) -> list[tuple[str, float]]:
+    if shelf.vectors is None:
         return []
-    cosines = vectors @ vector
-    best = np.argsort(-cosines, kind="stable")[:_LOOKED_AT]
-    return [(items[at], float(cosines[at])) for at in best]
+    cosines = shelf.vectors @ vector
+    return [(shelf.items[at], float(cosines[at])) for at in highest(cosines, _LOOKED_AT)]
+
+
+def highest(values: NDArray[np.floating], count: int) -> list[int]:
+    """Where the largest `count` of some values stand, the largest first, equal ones in their order."""
+    if count >= len(values):
+        return [int(at) for at in np.argsort(-values, kind="stable")]
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    among = np.flatnonzero(values >= least)
+    return [int(at) for at in among[np.argsort(-values[among], kind="stable")][:count]]

@@ -21,7 +21,7 @@ from server.db import chunks as chunk_rows
 from server.db import files, graphs, kbs, texts
 from server.db.session import Database
 from server.db.vectors import pack
-from server.domain import Block, Chunk, Generation, Progress, StoredFile
+from server.domain import Block, Chunk, Generation, Progress, Reached, StoredFile
 from server.errors import (
     DamagedFile,
     DimensionMismatch,
@@ -156,6 +156,9 @@ class Pipeline:
         reading, document_id, total, live = Reading(iter(())), 0, 0, False
         with closing(self._parts(work, reading)) as parts:
             for batch in _batches(parts):
+                if isinstance(batch, Reached):
+                    yield Progress(batch.page, batch.pages)
+                    continue
                 yield Progress(0, batch.seen)
                 if not batch.full:
                     continue
@@ -208,7 +211,7 @@ class Pipeline:
             self._set_state(sql, file, generation, "keyword")
         return first
 
-    def _parts(self, work: _Work, reading: Reading) -> Generator[_Part, None, None]:
+    def _parts(self, work: _Work, reading: Reading) -> Generator[_Part | Reached, None, None]:
         """The file, read and split; `reading` tells the rest when the last part is in."""
         if work.custom is not None:
             reading.loader = "custom"
@@ -216,17 +219,23 @@ class Pipeline:
             return
         with self._opened(work.file) as source:
             for section, chunks in self._cut(source.blocks, work.options, work.generation.embed_model):
+                if isinstance(section, Reached):
+                    yield section
+                    continue
                 separator = BLOCK_SEPARATOR if section.offset else ""
                 yield _Part(chunks, section.offset - len(separator), separator + section.text)
             reading.loader, reading.warnings = source.loader, source.warnings
 
     def _cut(
-        self, blocks: Iterable[Block], options: SplitOptions, embed_model: str
-    ) -> Iterator[tuple[Section, Sequence[Chunk]]]:
+        self, blocks: Iterable[Block | Reached], options: SplitOptions, embed_model: str
+    ) -> Iterator[tuple[Section | Reached, Sequence[Chunk]]]:
         model = self._embeddings.get(embed_model)
         cutter = splitter(options.splitter, options.chunk_size, options.chunk_overlap, model.ruler)
         titles = TitleEnhancer()
         for section in sections(blocks):
+            if isinstance(section, Reached):
+                yield section, ()
+                continue
             with self._one_at_a_time:
                 chunks = cutter.split_section(section)
             yield section, titles.enhance(chunks) if options.zh_title_enhance else chunks
@@ -352,11 +361,14 @@ class _Batch(NamedTuple):
     last: bool = False
 
 
-def _batches(parts: Iterator[_Part]) -> Iterator[_Batch]:
+def _batches(parts: Iterator[_Part | Reached]) -> Iterator[_Batch | Reached]:
     """Parts in batches of about `_BATCH` characters, shown also while they grow; what is small is one batch."""
     gathered: list[_Part] = []
     size = seen = 0
     for part in parts:
+        if isinstance(part, Reached):
+            yield part
+            continue
         if size > _BATCH:
             yield _Batch(gathered, seen, full=True)
             gathered, size = [], 0

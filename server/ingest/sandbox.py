@@ -30,7 +30,7 @@ from typing import Any, NoReturn, Self
 import orjson
 
 from server import errors
-from server.domain import Block, LoadedDocument
+from server.domain import Block, LoadedDocument, Reached
 from server.errors import DamagedFile, LoadError, NotFound, ZhikuError
 from server.ingest.loaders.base import damaged
 from server.ingest.loaders.factory import is_light, load_document
@@ -61,9 +61,10 @@ class Limits:
 
 @dataclass
 class Reading:
-    """A file that is being read; `loader` and `warnings` are known when the last block is in."""
+    """A file that is being read; `loader` and `warnings` are known when the last block is in. Where all pages of a file
+    are read before its first block comes, there are signs of life between."""
 
-    blocks: Iterator[Block]
+    blocks: Iterator[Block | Reached]
     loader: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -109,7 +110,7 @@ class Sandbox:
     def load(self, path: Path, file_name: str, password: str | None = None) -> LoadedDocument:
         """The whole file at once; otherwise as `open`."""
         with self.open(path, file_name, password) as reading:
-            blocks = tuple(reading.blocks)
+            blocks = tuple(block for block in reading.blocks if isinstance(block, Block))
         return LoadedDocument(blocks, reading.loader, reading.warnings)
 
     def close(self) -> None:
@@ -181,14 +182,17 @@ class _Worker:
 
     def read(
         self, path: Path, file_name: str, reading: Reading, password: str | None = None
-    ) -> Generator[Block, None, None]:
+    ) -> Generator[Block | Reached, None, None]:
         """As `Sandbox.open`; a worker that is not `alive` afterwards is of no more use."""
         deadline = time.monotonic() + self._limits.wall_seconds
         try:
             request = {"path": str(path.resolve()), "name": file_name, "password": password}
             self._connection.send_bytes(orjson.dumps(request))
-            while "blocks" in (message := self._receive(deadline)):
-                yield from _blocks(message["blocks"])
+            while "loader" not in (message := self._receive(deadline)) and "error" not in message:
+                if "reached" in message:
+                    yield Reached(*message["reached"])
+                else:
+                    yield from _blocks(message["blocks"])
         except (EOFError, OSError):
             raise self._post_mortem() from None
         except BaseException:  # also when nobody wants the rest

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,7 +16,7 @@ import orjson
 
 from server.domain import Block
 from server.errors import NotFound, ZhikuError
-from server.ingest.loaders.base import damaged
+from server.ingest.loaders.base import damaged, pages_told
 from server.ingest.loaders.factory import open_document
 from server.ingest.sandbox import READY, Limits, memory_exceeded
 
@@ -24,6 +25,8 @@ _PART = 1 << 18
 _FILES = 500
 """Files that a worker reads before it makes room for a fresh one: parsers leak."""
 _NICENESS = 10
+_TELL_EVERY = 1.0
+"""Seconds between two words on how far it is."""
 _SPARE = 1024 << 20
 
 
@@ -61,8 +64,17 @@ def _grant_cpu(seconds: int) -> None:
 
 def _serve(connection: Connection, request: dict[str, Any], limits: Limits) -> tuple[dict[str, Any], bool]:
     """Sends the blocks; returns the last message, and whether this process is fit for another file."""
+    told = time.monotonic()
+
+    def tell(page: int, pages: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > _TELL_EVERY:
+            told = time.monotonic()
+            connection.send_bytes(orjson.dumps({"reached": (page, pages)}))
+
     try:
-        with open_document(Path(request["path"]), request["name"], request["password"]) as document:
+        path, name, password = Path(request["path"]), request["name"], request["password"]
+        with pages_told(tell), open_document(path, name, password) as document:
             for part in _parts(document.blocks, limits.characters):
                 connection.send_bytes(orjson.dumps({"blocks": part}))
     except FileNotFoundError:

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
-from itertools import islice, takewhile
-from typing import TypeVar
+from itertools import takewhile
 
 import numpy as np
 from sqlalchemy import Connection
 
-from server.db import chunks as chunk_rows
 from server.db import graph_reports, graph_vectors, graphs, kbs
 from server.db import jobs as job_rows
-from server.db.graph_reports import StoredReport
 from server.db.graph_vectors import ItemVector
 from server.db.graphs import BuildState, Unread
 from server.db.vectors import pack, text_hash
-from server.domain import Edits, GraphOptions, Job, KnowledgeBase, Progress, Report
+from server.domain import GraphOptions, Job, KnowledgeBase, Progress
 from server.errors import BudgetSpent, EmbeddingError, NotFound
-from server.graph.communities import Community, communities_of, ties_of
+from server.graph.communities import communities_of, ties_of
 from server.graph.describe import digest_of, with_much_to_say
 from server.graph.extractor import NLP
 from server.graph.extractors import Extractors
-from server.graph.identity import entity_key
-from server.graph.index import GraphIndex
-from server.graph.material import Material, material_of
-from server.graph.reporter import Reporter
-from server.graph.resolver import SENSE
-from server.graph.vectors import texts_of
 from server.knowledge_base.context import KBContext
+from server.knowledge_base.graph_made import (
+    Basis,
+    Outdated,
+    Reports,
+    batched,
+    forget_edits,
+    forget_summaries,
+    forget_vectors,
+    opened,
+    vectors_wanted,
+)
 from server.retrieval.analysis import language
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ def graph_options(context: KBContext, kb: KnowledgeBase) -> GraphOptions:
     settings = context.settings
     base = GraphOptions(
         settings.graph_extractor, tuple(settings.graph_entity_types), settings.graph_gleanings,
-        settings.graph_token_budget, reports=settings.graph_reports,
+        settings.graph_token_budget, reports=settings.graph_reports, claims=settings.graph_claims,
     )  # fmt: skip
     return GraphOptions.of({**base.as_dict(), **kb.graph_options})
 
@@ -102,10 +103,13 @@ class GraphHandler:
             pass
         with self._context.db.write() as sql:
             forgotten = forget_edits(sql, _knowledge_base(sql, job))
-        yield from self._summarize(job)
-        if (yield from self._all_files_are_in(job)):
-            yield from self._report(job)
-        yield from self._embed(job)
+        try:
+            yield from self._summarize(job)
+            if (yield from self._all_files_are_in(job)):
+                yield from self._report(job)
+            yield from self._embed(job)
+        except Outdated:
+            log.info("graph of knowledge base %d: chunks have gone meanwhile, another build follows", job.kb_id)
         if forgotten:
             self._context.db.scrub()
 
@@ -150,13 +154,14 @@ class GraphHandler:
         if options.extractor == NLP or (options.budget is not None and state.tokens >= options.budget):
             return
         with opened(self._context, kb) as index:
+            basis = Basis.of(kb, index)
             wanted = [
                 (key, index.graph.shown(key).name, texts)
                 for key, texts in with_much_to_say(index.graph)
                 if index.summaries.get(key, (b"", ""))[0] != digest_of(texts)
             ]
         for (key, _, texts), text, tokens in self._extractors.summaries(options, wanted):
-            with self._context.db.write() as sql:
+            with basis.write(self._context) as sql:
                 graphs.set_summary(sql, kb.generation.id, key, digest_of(texts), text, tokens)
             yield Progress(state.done, state.total)
         forget_summaries(self._context, kb)
@@ -188,7 +193,7 @@ class GraphHandler:
         with opened(self._context, kb) as index:
             ties = ties_of(index.graph)
         found = communities_of(ties, self._context.settings.graph_community_size)  # searches need not wait for it
-        reports, spent = _Reports(self._context, kb, reporter, stored), state.tokens
+        reports, spent = Reports(self._context, kb, reporter, stored), state.tokens
         for level in range(max((one.level for one in found), default=-1), -1, -1):
             for part in batched((one for one in found if one.level == level), _TOGETHER):
                 for tokens in reports.of_level(part):
@@ -208,142 +213,22 @@ class GraphHandler:
         build asks again."""
         with self._context.db.read() as sql:
             kb = _knowledge_base(sql, job)
-        wanted, stale = vectors_wanted(self._context, kb)
+        wanted = vectors_wanted(self._context, kb)
         model = self._context.embeddings.get(kb.generation.embed_model)
         try:
-            for at in range(0, len(wanted), model.batch_size):
-                part = wanted[at : at + model.batch_size]
+            for part in batched(wanted.missing, model.batch_size):
                 vectors = model.embed_passages([text for _, text in part])
                 rows = [
                     ItemVector(item, text_hash(text), language(text), pack(vector))
                     for (item, text), vector in zip(part, vectors, strict=True)
                     if np.isfinite(vector[0])
                 ]
-                with self._context.db.write() as sql:
+                with wanted.basis.write(self._context) as sql:
                     graph_vectors.put(sql, kb.generation.id, rows)
                 yield Progress(0, 0)
         except EmbeddingError as error:
             log.warning("entities have no vectors yet: %s", error.message)
-        with self._context.db.write() as sql:
-            graph_vectors.drop(sql, kb.generation.id, stale)
-
-
-class _Reports:
-    """The reports of one knowledge base, level after level; `stored` are those that were there before."""
-
-    def __init__(
-        self, context: KBContext, kb: KnowledgeBase, reporter: Reporter, stored: Mapping[str, StoredReport]
-    ) -> None:
-        self._context = context
-        self._kb = kb
-        self._reporter = reporter
-        self._stored = stored
-        self._done: dict[str, Report] = {}
-        self._moved: dict[int, int] = {}
-        """Chunks that have come back under other ids."""
-
-    def of_level(self, level: Sequence[Community]) -> Iterator[int]:
-        """Bring the reports of communities up to date whose parts' are; gives the tokens that each new one took."""
-        materials = self._materials(level)
-        texts = self._texts(materials)
-        digests = {one.community.id: one.digest(self._reporter.recipe, texts) for one in materials}
-        new: list[Material] = []
-        for material in materials:
-            before = self._stored.get(material.community.id)
-            if before is None or before.digest != digests[material.community.id]:
-                new.append(material)
-            else:
-                self._keep(before, material)
-        for step in batched(self._reporter.write(new, texts), self._reporter.together):
-            self._put([
-                StoredReport(one.report, digests[one.report.community], one.material.speaking, one.material.sources,
-                             one.calls, one.tokens)
-                for one in step
-            ])  # fmt: skip
-            yield sum(one.tokens for one in step)
-
-    def _materials(self, level: Sequence[Community]) -> list[Material]:
-        with opened(self._context, self._kb) as index:
-            graph = index.graph
-            return [
-                material_of(
-                    graph, index.summaries, one, [self._done[part] for part in one.children if part in self._done],
-                    graph.extractions,
-                )
-                for one in level
-                if all(key in graph.nodes for key in one.keys)  # some may have gone since; the next build follows
-            ]  # fmt: skip
-
-    def _texts(self, materials: Sequence[Material]) -> dict[int, str]:
-        wanted = {chunk_id for one in materials for chunk_id in one.sources}
-        with self._context.db.read() as sql:
-            found = chunk_rows.by_ids(sql, self._kb.generation.id, wanted)
-        return {chunk_id: row.text for chunk_id, row in found.items()}
-
-    def _keep(self, before: StoredReport, material: Material) -> None:
-        """A report that says the same as before; where its chunks came back under other ids, it cites those."""
-        self._moved.update(zip(before.sources, material.sources, strict=False))
-        findings = tuple(
-            replace(one, chunk_ids=tuple(self._moved.get(chunk_id, chunk_id) for chunk_id in one.chunk_ids))
-            for one in before.report.findings
-        )
-        place = material.community
-        report = replace(
-            before.report, level=place.level, parent=place.parent, children=place.children, findings=findings
-        )
-        now = replace(before, report=report, made_of=material.speaking, sources=material.sources)
-        if now != before:
-            self._put([now])
-        self._done[place.id] = report
-
-    def _put(self, rows: Sequence[StoredReport]) -> None:
-        with self._context.db.write() as sql:
-            graph_reports.put(sql, self._kb.generation.id, rows)
-        self._done.update((row.report.community, row.report) for row in rows)
-
-
-def forget_reports(context: KBContext, kb: KnowledgeBase) -> None:
-    """Drop the reports of communities of which a chunk has gone."""
-    with context.db.read() as sql:
-        stored = graph_reports.everything(sql, kb.generation.id)
-    if not stored:
-        return
-    with opened(context, kb) as index:
-        stale = [one.report.community for one in stored if not index.graph.extractions.keys() >= one.made_of]
-    with context.db.write() as sql:
-        graph_reports.drop(sql, kb.generation.id, stale)
-
-
-def vectors_wanted(context: KBContext, kb: KnowledgeBase) -> tuple[list[tuple[str, str]], list[str]]:
-    """((item, text) of what has no vector of what is said of it now, items that are not there any more)."""
-    with context.db.read() as sql:
-        stored = graph_vectors.digests(sql, kb.generation.id)
-    with opened(context, kb) as index:
-        texts = dict(texts_of(index.graph, index.summaries, (one.report for one in index.reports)))
-    wanted = [(item, text) for item, text in texts.items() if stored.get(item) != text_hash(text)]
-    return wanted, [item for item in stored if item not in texts]
-
-
-_Item = TypeVar("_Item")
-
-
-def batched(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
-    """Lists of `size` items, the last one shorter (Python 3.12 has it in itertools)."""
-    source = iter(items)
-    while batch := list(islice(source, size)):
-        yield batch
-
-
-@contextmanager
-def opened(context: KBContext, kb: KnowledgeBase) -> Iterator[GraphIndex]:
-    """The graph in memory, as SQL has it now; hold it for a short while only."""
-    with context.graph_pool.acquire(kb.generation.id, GraphIndex) as index, index.lock:
-        with context.db.read() as sql:
-            now = kbs.get(sql, kb.id) or kb
-            changed = kbs.changes_since(sql, now, index.version) if index.version else None
-            index.advance(sql, replace(now, generation=kb.generation), changed)
-            index.load_made(sql, kb.generation.id, context.default_transform(kb.generation.embed_model))
-        yield index
+        forget_vectors(self._context, kb)
 
 
 def _knowledge_base(sql: Connection, job: Job) -> KnowledgeBase:
@@ -351,61 +236,3 @@ def _knowledge_base(sql: Connection, job: Job) -> KnowledgeBase:
     if kb is None:
         raise NotFound("知识库已被删除 / the knowledge base is gone")
     return kb
-
-
-def forget_edits(sql: Connection, kb: KnowledgeBase) -> bool:
-    """Drop changes to names that no chunk says any more, which came from files that are gone; whether there were any.
-    What people added themselves stays. Nothing happens while chunks wait to be read."""
-    edits = graphs.edits(sql, kb.id)
-    if edits == Edits(entities=edits.entities, relations=edits.relations) or graphs.is_behind(sql, kb.generation.id):
-        return False
-    said = {
-        entity_key(name)
-        for _, found in graphs.everything(sql, kb.generation.id)
-        for mention in (found.mentions if found else ())
-        for name in (mention.name, *mention.aliases)
-    }
-    said |= edits.entities.keys() | {key for pair in edits.relations for key in pair}
-
-    def known(*keys: str) -> bool:
-        return all(key.partition(SENSE)[0] in said for key in keys)
-
-    kept = replace(
-        edits,
-        merged={source: target for source, target in edits.merged.items() if known(source, target)},
-        apart=frozenset(filter(known, edits.apart)),
-        hidden=frozenset(filter(known, edits.hidden)),
-        hidden_pairs=frozenset(pair for pair in edits.hidden_pairs if known(*pair)),
-    )
-    if kept == edits:
-        return False
-    graphs.set_edits(sql, kb.generation, kept)
-    return True
-
-
-def forget_vectors(context: KBContext, kb: KnowledgeBase) -> None:
-    """Drop vectors of texts that are not said any more; the next build makes those that are missing then."""
-    with context.db.read() as sql:
-        if not graph_vectors.stamp(sql, kb.generation.id)[0]:
-            return
-    wanted, gone = vectors_wanted(context, kb)
-    with context.db.write() as sql:
-        graph_vectors.drop(sql, kb.generation.id, [*gone, *(item for item, _ in wanted)])
-
-
-def forget_summaries(context: KBContext, kb: KnowledgeBase) -> None:
-    """Drop summaries of descriptions of which any has changed."""
-    with context.db.read() as sql:
-        stored = graphs.summaries(sql, kb.generation.id)
-    if not stored:
-        return
-    with opened(context, kb) as index:
-        graph = index.graph
-        stale = [
-            key for key, (digest, _) in stored.items()
-            if key not in graph.nodes or digest != digest_of(graph.descriptions(key))
-        ]  # fmt: skip
-    if stale:
-        with context.db.write() as sql:
-            graphs.drop_summaries(sql, kb.generation.id, stale)
-            graphs.bump(sql, kb.generation.id)

@@ -12,7 +12,8 @@ from server.graph.graph import Graph, Pair
 from server.graph.identity import LONGEST_NAME, entity_key
 from server.graph.resolver import SENSE
 from server.knowledge_base.context import KBContext
-from server.knowledge_base.graph_builds import opened, queue_build
+from server.knowledge_base.graph_builds import queue_build
+from server.knowledge_base.graph_made import opened
 
 MOST_IMPORTED = 200_000
 """Entities and relations in one import; all that people add is held in memory."""

@@ -7,11 +7,12 @@ without one: ranked findings whose chunks can be cited.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from server.domain import Fact, Finding, Found, Hit, Report, SearchOptions
+from server.graph.facts import within
 from server.graph.report_search import at_level, fact_of, findings_in_turn, of_entities, ranked, usable
 
 if TYPE_CHECKING:
@@ -45,11 +46,17 @@ class ReportSearch:
 
     def reports(self, query: str, options: SearchOptions) -> list[tuple[Report, float]]:
         """The reports of one level that a question is about, the most like it first."""
+        found = self.all_reports(query, options)
+        level = {one.community for one in at_level([one for one, _ in found], options.community_level)}
+        return [(one, value) for one, value in found if one.community in level]
+
+    def all_reports(self, query: str, options: SearchOptions) -> list[tuple[Report, float]]:
+        """The same of all levels."""
         allowed = self._service.allowed(options.where)
         cosines = self._service.report_cosines(query, options.keywords)
         with self._service.index() as index:
             there = usable(index.reports, allowed)
-        return ranked(at_level(there, options.community_level), cosines)
+        return ranked(there, cosines)
 
     def by_reports(self, query: str, options: SearchOptions) -> Found:
         """Findings of the reports that are most like the question, and the chunks that they cite."""
@@ -64,11 +71,13 @@ class ReportSearch:
         order = sorted(values, key=lambda chunk_id: -values[chunk_id])  # stable: findings in turn
         hits = self._service.hits_of(query, [(chunk_id, values[chunk_id]) for chunk_id in order])
         kept = hits[: options.top_k or self._service.context.settings.top_k]
-        return Found(kept, facts=tuple(self._within([fact_of(report, one) for report, one, _ in findings], kept)))
+        return Found(kept, facts=tuple(self.within([fact_of(report, one) for report, one, _ in findings], kept)))
 
-    def _within(self, facts: Sequence[Fact], kept: Sequence[Hit]) -> list[Fact]:
+    def within(self, facts: Iterable[Fact], kept: Sequence[Hit]) -> list[Fact]:
+        """Of what reports say, what these hits bear out, as far as there is room for it."""
         shown = {hit.id for hit in kept}
-        return self._service.within([fact for fact in facts if fact.chunk_ids & shown])
+        borne_out = (fact for fact in facts if fact.chunk_ids & shown)
+        return within(borne_out, self._service.context.settings.graph_report_tokens)
 
     def local(self, query: str, options: SearchOptions) -> Found:
         """Entities like the question, what ties them, their chunks; and the reports of their communities."""
@@ -79,7 +88,7 @@ class ReportSearch:
         told = list(findings_in_turn([(report, 1.0) for report in reports]))
         kept = self._kept(hits, options, [finding for _, finding, _ in told[:_BESIDE]], query)
         facts = self._service.facts(found, kept, options.where)
-        return Found(kept, facts=(*facts, *self._within([fact_of(report, one) for report, one, _ in told], kept)))
+        return Found(kept, facts=(*facts, *self.within([fact_of(report, one) for report, one, _ in told], kept)))
 
     def _kept(self, hits: Sequence[Hit], options: SearchOptions, findings: Sequence[Finding], query: str) -> list[Hit]:
         """The best hits, of which the last ones give way to the chunks of the first findings: one in three at most."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from server.db.vectors import FloatArray
 from server.errors import ConfigurationError, EmbeddingError
 from server.models.rulers import Ruler, guess
+
+_LATELY = 256
+"""Questions whose vectors are kept."""
 
 
 class EmbeddingModel(ABC):
@@ -56,14 +60,27 @@ class EmbeddingModel(ABC):
         return np.concatenate([self.embed_passages(texts[at : at + size]) for at in range(0, len(texts), size)])
 
     def embed_query(self, text: str) -> FloatArray:
-        """Unit vector of a question, shape (d,).
+        """Unit vector of a question, shape (d,); the same array again for one that was asked lately.
 
         Raises:
             EmbeddingError: the model failed, or its answer is not a number.
         """
+        return self._lately(text)
+
+    def forget_questions(self) -> None:
+        """Ask the model again for questions that were asked before."""
+        vars(self).pop("_lately", None)
+
+    @cached_property
+    def _lately(self) -> Callable[[str], FloatArray]:
+        # one search looks at its question several times, and people ask the same thing again
+        return lru_cache(_LATELY)(self._query_vector)
+
+    def _query_vector(self, text: str) -> FloatArray:
         vector: FloatArray = _unit(np.asarray(self.encode_query(text), dtype=np.float32).reshape(1, -1))[0]
         if not np.isfinite(vector).all():
             raise EmbeddingError(f"向量模型 {self.name} 返回了无效向量 / {self.name} returned an unusable vector")
+        vector.flags.writeable = False
         return vector
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
 from configs import EmbeddingModelSettings
 from server.db.vectors import FloatArray
@@ -104,7 +106,8 @@ class OpenAIEmbedding(RemoteEmbedding):
         import openai
 
         try:
-            answer = self._client.embeddings.create(
+            # the client would check each number of each vector, which takes longer than all else
+            answer = self._client.embeddings.with_raw_response.create(
                 model=self.settings.model or self.name, input=list(texts), encoding_format="float"
             )
         except openai.RateLimitError:
@@ -118,13 +121,28 @@ class OpenAIEmbedding(RemoteEmbedding):
             raise EmbeddingError(
                 f"无法连接向量模型 {self.name} / cannot reach {self.name} ({type(error).__name__})"
             ) from None
-        by_index = {item.index: _numbers(item.embedding) for item in answer.data}
+        by_index = self._read(answer.content)
         if sorted(by_index) != list(range(len(texts))):
             raise EmbeddingError(
-                f"向量模型 {self.name} 返回了 {len(answer.data)} 个向量，应为 {len(texts)} 个 / "
-                f"{self.name} returned {len(answer.data)} vectors for {len(texts)} texts"
+                f"向量模型 {self.name} 返回了 {len(by_index)} 个向量，应为 {len(texts)} 个 / "
+                f"{self.name} returned {len(by_index)} vectors for {len(texts)} texts"
             )
         return [by_index[at] for at in range(len(texts))]
+
+    def _read(self, content: bytes) -> dict[int, list[float]]:
+        try:
+            return {int(item["index"]): _numbers(item["embedding"]) for item in _object(content)["data"]}
+        except (ValueError, TypeError, LookupError):
+            raise EmbeddingError(
+                f"向量模型 {self.name} 的回答无法解析 / {self.name} did not answer with embeddings: check its URL"
+            ) from None
+
+
+def _object(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return json.loads(content)  # slower, and reads NaN, which some servers write
 
 
 def _numbers(values: Any) -> list[float]:

@@ -33,9 +33,15 @@ _TOKEN = re.compile(
 )
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+")
 _SAMPLE = 2000  # characters are enough to tell a script
-_SCRIPTS = re.compile(
-    rf"(?P<zh>[{_HAN}])|(?P<ja>[\u3040-\u30ff])|(?P<ko>[\uac00-\ud7af])|(?P<en>[A-Za-z\u00c0-\u024f]+)|(?P<other>[^\W\d_]+)"
-)
+_LATIN, _KANA, _HANGUL = r"A-Za-z\u00c0-\u024f", r"\u3040-\u30ff", r"\uac00-\ud7af"
+_SCRIPTS = {
+    "zh": re.compile(f"[{_HAN}]"),
+    "ja": re.compile(f"[{_KANA}]"),
+    "ko": re.compile(f"[{_HANGUL}]"),
+    "en": re.compile(f"[{_LATIN}]+"),
+    "other": re.compile(rf"[^\W\d_{_HAN}{_KANA}{_HANGUL}{_LATIN}]+"),
+}
+_LETTER = re.compile(r"[A-Za-z]")
 
 _ENGLISH_STOP = (
     "a an the and or but of in on at to for from by with about into as is are was were be been being am do does "
@@ -93,9 +99,10 @@ def language(text: str) -> Language:
     Latin script counts as English, a Chinese character as much as an English word. A tenth of kana or
     Hangul makes a text Japanese or Korean.
     """
-    counts = dict.fromkeys(("zh", "ja", "ko", "en", "other"), 0)
-    for match in _SCRIPTS.finditer(text[:_SAMPLE]):
-        counts[str(match.lastgroup)] += 1
+    sample = text[:_SAMPLE]
+    if sample.isascii():  # every chunk is asked, and half of all are
+        return "en" if _LETTER.search(sample) else "other"
+    counts = {name: len(script.findall(sample)) for name, script in _SCRIPTS.items()}
     east = counts["zh"] + counts["ja"] + counts["ko"]
     if east and east >= max(counts["en"], counts["other"]):
         return _eastern(counts, east)

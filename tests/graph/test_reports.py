@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from fastapi.testclient import TestClient
 
 from configs import ChatModelSettings
 from server.app import create_app
+from server.db import graph_reports
 from server.models.fake_llm import FakeLLM, Reply
 from tests.conftest import Api, ThreadServer, fake_settings
 from tests.graph.test_llm import until
@@ -156,6 +159,28 @@ def test_only_what_changed_is_written_again(api: Api, llm: FakeLLM) -> None:
     assert not any("刘备" in text for text in again)
 
 
+def test_a_report_of_what_was_deleted_while_it_was_written_is_not_kept(api: Api, llm: FakeLLM) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    def slow(body: dict[str, Any]) -> Reply:
+        if "lamp" in text_of(body):
+            reached.set()
+            go_on.wait(30)
+            return writer({"messages": [{"content": "Write a report"}]})
+        return writer(body)
+
+    llm.answer = slow
+    assert api.create("g", vector_store_type="graph")["code"] == 200
+    assert api.post("/graph/settings", knowledge_base_name="g", reports="fake-llm")["code"] == 200
+    api.upload("g", {"harbour.txt": HARBOUR})
+    assert reached.wait(30)
+    api.delete_docs("g", "harbour.txt", delete_content=True)
+    with patch.object(graph_reports, "put", wraps=graph_reports.put) as put:
+        go_on.set()
+        built(api, "g")
+    assert (put.call_count, reports(api)) == (0, [])
+
+
 def test_a_report_that_cannot_be_read_is_asked_again_and_then_put_together(api: Api, llm: FakeLLM) -> None:
     llm.answer = lambda _: Reply(['{"title": "T", "rating": NaN}'])
     filled(api, {"harbour.txt": HARBOUR}, reports="fake-llm")
@@ -210,6 +235,39 @@ def test_a_global_question_is_mapped_over_reports_and_answered_with_citations(ap
     prompts = [text_of(body) for body in llm.bodies]
     assert '{"points"' in prompts[0]
     assert "The lamp is kept by Elda. [1]" in prompts[-1]
+
+
+def test_a_model_chooses_reports_from_the_widest_down(api: Api, llm: FakeLLM) -> None:
+    filled(api, FILES)
+    shown: list[str] = []
+
+    def rating(body: dict[str, Any]) -> Reply:
+        if '"ratings"' not in text_of(body):
+            return writer(body)
+        lines = [line for line in text_of(body).splitlines() if line.startswith("[")]
+        shown.extend(lines)
+        good = [at for at, line in enumerate(lines, start=1) if "Mara" in line or "Redwater" in line]
+        return Reply(
+            [json.dumps({"ratings": [{"number": at, "score": 4} for at in good] + [{"number": 99, "score": 5}]})]
+        )
+
+    llm.answer = rating
+    events = chat(api, GLOBAL, query="Who owns the mill?", dynamic_community_selection=True)
+    steps = [event["progress"]["step"] for event in events if "progress" in event]
+    assert steps[0] == "selection"
+    assert {line.split("] ")[1].split(":")[0] for line in shown} >= {one["title"] for one in reports(api, level=0)}
+    (mapped,) = [text_of(body) for body in llm.bodies if '{"points"' in text_of(body)]
+    assert "Redwater" in mapped
+    assert "诸葛亮" not in mapped
+
+
+def test_where_the_model_chooses_nothing_likeness_does(api: Api, llm: FakeLLM) -> None:
+    filled(api, FILES)
+    llm.answer = lambda body: Reply(["no"]) if '"ratings"' in text_of(body) else writer(body)
+    chat(api, GLOBAL, dynamic_community_selection=True)
+    (mapped,) = [text_of(body) for body in llm.bodies if '{"points"' in text_of(body)]
+    assert "Kap Arkona" in mapped
+    assert "Redwater" in mapped
 
 
 def test_drift_follows_what_is_asked_next(api: Api, llm: FakeLLM) -> None:

@@ -10,6 +10,7 @@ import pytest
 from server.domain import LoadedDocument
 from server.errors import DamagedFile, EmptyDocument, LockedFile
 from server.ingest.loaders import pdf
+from server.ingest.loaders.base import pages_told
 from server.ingest.loaders.factory import load_document, loader_for
 from server.ingest.loaders.pdf_text import page_lines, paragraphs, without_running_lines
 from tests.ingest.pdf_maker import PICTURE, make_pdf
@@ -150,3 +151,12 @@ def test_lines_that_only_wrap_are_joined() -> None:
     ]
     assert paragraphs(narrow).endswith("It was shown in this work that it can.")
     assert paragraphs([]) == ""
+
+
+def test_each_page_is_told_while_none_can_be_handed_on() -> None:
+    told: list[tuple[int, int]] = []
+    with pages_told(lambda page, pages: told.append((page, pages))):
+        load_document(make_pdf([["The lamp"], ["of"], ["Kap Arkona"]]), "a.pdf")
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    load_document(make_pdf([["The lamp"]]), "a.pdf")
+    assert len(told) == 3

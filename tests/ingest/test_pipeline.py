@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from server.db import files
 from server.db.tables import ChunkRow, DocumentRow, TextRow
-from server.domain import Block, Progress, StoredFile
+from server.domain import Block, Progress, Reached, StoredFile
 from server.errors import LoadError
 from server.ingest import pipeline
 from server.ingest.loaders.base import damaged
@@ -82,6 +82,19 @@ def test_searchers_see_the_old_version_until_the_last_part_is_in(api: Api) -> No
     assert len({progress.total for progress in seen}) > 5  # it moves while the file is read
     assert OLD not in api.texts("kb", "压力表")
     assert rows()[0] == 1
+
+
+def test_pages_that_are_read_are_told_before_there_is_text(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = replaced(stored(api), "x")
+
+    @contextmanager
+    def slow(*_: Any) -> Iterator[Reading]:
+        yield Reading(iter([Reached(1, 3), Reached(2, 3), Block(PARAGRAPHS[0]), Block(PARAGRAPHS[1])]), "pdf")
+
+    monkeypatch.setattr(service().context.pipeline.sandbox, "open", slow)
+    seen = [(one.finished, one.total) for one in service().add_doc(file)]
+    assert seen[:2] == [(1, 3), (2, 3)]
+    assert service().read_text("a.txt", 0, 1000)[0] == "\n\n".join(PARAGRAPHS[:2])
 
 
 @pytest.mark.usefixtures("many_parts")

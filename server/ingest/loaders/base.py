@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import ClassVar
 
 from typing_extensions import override
@@ -34,6 +36,25 @@ class Loader(ABC):
     def unlocked(self, password: str | None) -> Loader:  # noqa: ARG002 - most formats have no passwords
         """The loader for files that this password may open."""
         return self
+
+
+_told: ContextVar[Callable[[int, int], None] | None] = ContextVar("pages", default=None)
+
+
+@contextmanager
+def pages_told(tell: Callable[[int, int], None]) -> Iterator[None]:
+    """Let `tell` know of each page that a loader has read: its number and that of the last one."""
+    token = _told.set(tell)
+    try:
+        yield
+    finally:
+        _told.reset(token)
+
+
+def page_read(page: int, pages: int) -> None:
+    """For loaders that take a while before they have their first block."""
+    if (tell := _told.get()) is not None:
+        tell(page, pages)
 
 
 Read = Callable[[bytes, str], LoadedDocument]

@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Iterator
 from mmap import mmap
 
-from server.ingest.loaders.base import damaged
+from server.ingest.loaders.base import damaged, page_read
 from server.ingest.loaders.encoding import BOMS, HIGH_BYTES, clean, decode, likely_charsets
 
 LARGE = 16 << 20
@@ -50,6 +50,7 @@ def _fits(data: bytes | mmap, codec: str) -> bool:
     broken = sound = 0
     for at in range(0, len(data), _PART):
         part = data[at : at + _PART]
+        page_read(at // _PART + 1, len(data) // _PART + 1)
         text = decoder.decode(part, at + _PART >= len(data))
         lost = text.count("\ufffd")
         broken += lost

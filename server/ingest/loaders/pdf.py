@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from server.domain import Block, LoadedDocument
 from server.errors import LoadError
-from server.ingest.loaders.base import Loader, damaged, empty, finish, locked
+from server.ingest.loaders.base import Loader, damaged, empty, finish, locked, page_read
 from server.ingest.loaders.columns import layer_text
 from server.ingest.loaders.ocr import ocr_installed, read_picture
 from server.ingest.loaders.pdf_text import page_lines, paragraphs, without_running_lines
@@ -71,9 +71,15 @@ def _read(data: bytes, password: str | None = None) -> list[_Page]:
     document = _open(data, password)
     reader = _PageReader(document)
     try:
-        return [reader.read(index) for index in range(len(document))]
+        return list(_read_pages(reader, len(document)))
     finally:
         document.close()
+
+
+def _read_pages(reader: _PageReader, count: int) -> Iterator[_Page]:
+    for index in range(count):
+        yield reader.read(index)
+        page_read(index + 1, count)
 
 
 def _open(data: bytes, password: str | None) -> Any:

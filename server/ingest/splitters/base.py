@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from server.domain import Block, Chunk, LoadedDocument
+from server.domain import Block, Chunk, LoadedDocument, Reached
 from server.errors import InvalidRequest
 from server.models.rulers import Characters, Ruler
 
@@ -61,14 +61,18 @@ class Splitter(ABC):
 
     def split(self, document: LoadedDocument) -> list[Chunk]:
         """The chunks of a whole document."""
-        return [chunk for section in sections(document.blocks) for chunk in self.split_section(section)]
+        whole = (section for section in sections(document.blocks) if isinstance(section, Section))
+        return [chunk for section in whole for chunk in self.split_section(section)]
 
 
-def sections(blocks: Iterable[Block]) -> Iterator[Section]:
-    """The sections of a document as its blocks come in."""
+def sections(blocks: Iterable[Block | Reached]) -> Iterator[Section | Reached]:
+    """The sections of a document as its blocks come in; what tells how far reading is goes through."""
     offset, size = 0, 0
     gathered: list[Block] = []
     for block in blocks:
+        if isinstance(block, Reached):
+            yield block
+            continue
         if gathered and (size > _LONGEST_SECTION or not _belong_together(gathered[-1], block)):
             section = _section(offset, gathered)
             yield section

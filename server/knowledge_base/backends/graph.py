@@ -16,26 +16,16 @@ from server.db import jobs as job_rows
 from server.db.graphs import BuildState
 from server.db.vectors import FloatArray
 from server.domain import Condition, Fact, Found, Generation, GraphOptions, Hit, Keywords, SearchOptions
-from server.graph.facts import ENTITY, RELATION, facts_of, within
+from server.graph.facts import claim_facts, entity_facts, relation_facts, within
 from server.graph.graph import Graph
 from server.graph.index import GraphIndex
-from server.graph.report_search import REPORT
 from server.graph.search import GRAPH_MODES, NEAREST, GraphFound, GraphMode, GraphSearch, entities_named
-from server.graph.vectors import Near
+from server.graph.vectors import GraphVectors, Near
 from server.knowledge_base.context import Space
 from server.knowledge_base.factory import KBServiceFactory
-from server.knowledge_base.graph_builds import (
-    GRAPH,
-    forget_edits,
-    forget_reports,
-    forget_summaries,
-    forget_vectors,
-    graph_options,
-    opened,
-    queue_build,
-    state_of,
-)
+from server.knowledge_base.graph_builds import GRAPH, graph_options, queue_build, state_of
 from server.knowledge_base.graph_edits import GraphEditor
+from server.knowledge_base.graph_made import forget_edits, forget_reports, forget_summaries, forget_vectors, opened
 from server.knowledge_base.report_search import REPORT_MODES, ReportSearch
 from server.knowledge_base.service import NO_LIMIT, KBService
 from server.retrieval.analysis import language
@@ -110,27 +100,26 @@ class GraphKBService(KBService):
     def facts(self, found: GraphFound, kept: Sequence[Hit], where: Condition | None) -> list[Fact]:
         """What is said of the entities and relations that a search found and its hits bear out, as far as there is room
         for it."""
-        allowed = self.allowed(where)
+        allowed, shown, settings = self.allowed(where), {int(hit.id) for hit in kept}, self.context.settings
         with self.index() as index:
-            return self.within(facts_of(index.graph, index.summaries, found, {int(hit.id) for hit in kept}, allowed))
-
-    def within(self, facts: Iterable[Fact]) -> list[Fact]:
-        """As many facts of each kind as the settings have room for."""
-        settings = self.context.settings
-        return within(facts, {
-            ENTITY: settings.graph_entity_tokens, RELATION: settings.graph_relation_tokens,
-            REPORT: settings.graph_report_tokens,
-        })  # fmt: skip
+            entities = entity_facts(index.graph, index.summaries, found, shown, allowed)
+            relations = relation_facts(index.graph, found, shown, allowed)
+            claims = claim_facts(index.graph, found, shown, allowed)
+            return [
+                *within(entities, settings.graph_entity_tokens), *within(relations, settings.graph_relation_tokens),
+                *within(claims, settings.graph_claim_tokens),
+            ]  # fmt: skip
 
     def report_cosines(self, query: str, keywords: Keywords) -> dict[str, float]:
         """How like a question each report is, by community; empty without an embedding model."""
-        vectors = self._question_vectors(self.generation(), query, keywords)
+        generation = self.generation()
+        vectors = self._question_vectors(generation, query, keywords)
         with self.index() as index:
-            return index.vectors.report_cosines(vectors[1]) if vectors else {}
+            return self._vectors(index, generation).report_cosines(vectors[1]) if vectors else {}
 
     def hits_of(self, query: str, chunks: Sequence[tuple[int, float]]) -> list[Hit]:
         """Chunks by id with their values, in their order, as hits of a question."""
-        return self._hits(self.generation(), query, GraphFound([], [], list(chunks)), ())
+        return self._hits(self.generation(), query, chunks[:_TEXT_HITS], ())
 
     def follow(self, query: str, options: SearchOptions) -> tuple[GraphFound, list[Hit]]:
         """What a graph mode finds, and its best chunks; nothing when the question is about something else: no passage
@@ -146,10 +135,17 @@ class GraphKBService(KBService):
         seeds = [(int(hit.id), hit.relevance or 0.0) for hit in text]
         vectors = self._question_vectors(kb.generation, query, options.keywords)
         with opened(self.context, kb) as index:
-            near = index.vectors.near(index.graph, vectors, NEAREST, allowed) if vectors else Near()
+            near = (
+                self._vectors(index, kb.generation).near(index.graph, vectors, NEAREST, allowed) if vectors else Near()
+            )
             named = options.keywords.low
             found = GraphSearch(index.graph, query, seeds, allowed, named=named, near=near).run(mode)
-        return found, self._hits(kb.generation, query, found, text)
+        # a threshold may drop some
+        count = _TEXT_HITS if score_threshold is not None else options.top_k or self.context.settings.top_k
+        return found, self._hits(kb.generation, query, found.chunks[:count], text)
+
+    def _vectors(self, index: GraphIndex, generation: Generation) -> GraphVectors:
+        return index.vectors.arranged(self.context.default_transform(generation.embed_model))
 
     def _question_vectors(
         self, generation: Generation, query: str, keywords: Keywords
@@ -173,16 +169,18 @@ class GraphKBService(KBService):
         with self.context.db.read() as sql:
             return set(chunk_rows.matching(sql, generation.id, where))
 
-    def _hits(self, generation: Generation, query: str, found: GraphFound, text: Sequence[Hit]) -> list[Hit]:
+    def _hits(
+        self, generation: Generation, query: str, chunks: Sequence[tuple[int, float]], text: Sequence[Hit]
+    ) -> list[Hit]:
         known = {hit.id: hit for hit in text}
-        best = [chunk_id for chunk_id, _ in found.chunks[:_TEXT_HITS]]
+        best = [chunk_id for chunk_id, _ in chunks]
         if strange := [chunk_id for chunk_id in best if str(chunk_id) not in known]:
             with self.context.db.read() as sql:
-                chunks = chunk_rows.by_ids(sql, generation.id, strange)
+                rows = chunk_rows.by_ids(sql, generation.id, strange)
             question = Question.of(query, self._query_vector(generation, query, required=False))
-            fresh = scored(question, list(chunks.values()), self.indexes.transform(generation))
+            fresh = scored(question, list(rows.values()), self.indexes.transform(generation))
             known |= {hit.id: replace(hit, kb_name=self.kb_name) for hit in fresh}
-        values = dict(found.chunks)
+        values = dict(chunks)
         ranked = [known[str(chunk_id)] for chunk_id in best if str(chunk_id) in known]
         return [
             replace(hit, ranks={**hit.ranks, "graph": place}, relevance=round(values[int(hit.id)], 6))
