@@ -10,7 +10,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # threads come from pools of our own; libraries that add theirs only get in each other's way
 export OMP_NUM_THREADS := 1
 
-.PHONY: run install test check format bench bench-graph bench-graphrag eval clean
+comma := ,
+
+.PHONY: run install test check format bench bench-graph bench-graphrag bench-stores stores-test eval clean
 
 run: install  ## start the service with the sample knowledge base on http://127.0.0.1:7861
 	$(BIN)/zhiku serve --samples --port $(PORT)
@@ -45,6 +47,12 @@ bench-graph: install  ## what graphs cost: make bench-graph LLM=http://…/v1 SE
 bench-graphrag: install  ## the same with reports of communities, by language model and without
 	$(BIN)/python -m benchmarks.graph --llm $(LLM) --reports llm $(SETS)
 	$(BIN)/python -m benchmarks.graph --llm $(LLM) --extractor nlp --reports nlp --no-waiting $(SETS)
+
+bench-stores: install stores-test  ## the table of docs/stores.md: make bench-stores STORES="pg milvus" SIZES=10000
+	$(BIN)/python -m benchmarks.stores --sizes $(or $(SIZES),10000$(comma)100000) $(STORES)
+
+stores-test: install  ## drivers of all vector stores, and the servers that the tests start
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,stores-test]'
 
 eval: install  ## quality on BEIR-like folders: make eval SETS="path/to/set …"
 	$(BIN)/zhiku eval $(SETS)

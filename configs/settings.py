@@ -123,6 +123,34 @@ class SearchEngineSettings(_Section):
     )
 
 
+class PgSettings(_Section):
+    """The PostgreSQL that holds vectors."""
+
+    url: SecretStr | None = Field(
+        default=None, description="postgresql://… ; default: the one of database_url, if that is PostgreSQL"
+    )
+    schema_name: str = Field(
+        default="zhiku", pattern="^[a-z_][a-z0-9_]{0,39}$", description="schema that the tables of vectors lie in"
+    )
+    timeout: float = Field(default=10, gt=0, description="seconds until a connection counts as broken")
+
+
+class MilvusSettings(_Section):
+    """The Milvus that holds vectors."""
+
+    uri: str = Field(default="", description="http://host:19530; empty = Milvus Lite in the data root")
+    token: SecretStr | None = Field(default=None, description="user:password or an API key")
+    timeout: float = Field(default=30, gt=0, description="seconds until a request fails")
+
+
+class ChromaSettings(_Section):
+    """The Chroma that holds vectors."""
+
+    url: str = Field(default="", description="http://host:8000; empty = files in the data root, for one process")
+    token: SecretStr | None = Field(default=None, description="sent as `Authorization: Bearer …`")
+    timeout: float = Field(default=30, gt=0, description="seconds until a request fails")
+
+
 PromptTemplates = dict[str, dict[str, str]]
 
 
@@ -220,6 +248,12 @@ class Settings(BaseSettings):
     cached_vs_num: int = Field(default=16, ge=1, description="knowledge bases whose indexes stay in memory")
     ingest_workers: int = Field(default=4, ge=1, description="files that are worked on at the same time")
     embed_threads: int = Field(default=0, ge=0, description="threads of the embedded model; 0 = one per core")
+
+    # vector stores
+    pg: PgSettings = Field(default_factory=PgSettings, description="PostgreSQL with pgvector")
+    milvus: MilvusSettings = Field(default_factory=MilvusSettings, description="Milvus, or Milvus Lite")
+    zilliz: MilvusSettings = Field(default_factory=MilvusSettings, description="Zilliz Cloud: its URI and token")
+    chroma: ChromaSettings = Field(default_factory=ChromaSettings, description="Chroma, in this process or a server")
 
     # models
     llm_models: list[ChatModelSettings] = Field(default_factory=list, description="language models, the default first")

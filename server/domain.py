@@ -296,7 +296,7 @@ class Generation:
 
     `dimension` is None until the first vector is in. `options` are the splitter's. `transform_no` grows with
     every fit of the embedding transform (0 = the model's own), `transform_size` is the number of vectors
-    that there were at the last one.
+    that there were at the last one. `kb_uid` is the uid of its knowledge base.
     """
 
     id: int
@@ -307,6 +307,7 @@ class Generation:
     options: Mapping[str, Any]
     transform_no: int = 0
     transform_size: int = 0
+    kb_uid: str = ""
 
     @property
     def has_graph(self) -> bool:

@@ -6,6 +6,8 @@
     ├── InvalidName                code 403, a name that cannot be a label
     ├── InvalidRequest             code 422, a value that makes no sense
     ├── Busy                       code 503, try again later
+    ├── StoreError                 code 500, a vector store does not do what it is asked
+    │   └── StoreDown              code 503, it cannot be reached
     ├── ConfigurationError         code 500, settings contradict each other or the data
     │   └── MissingDependency      code 500, a package has to be installed
     ├── LoadError                  code 500, a file cannot be read
@@ -69,6 +71,16 @@ class InvalidRequest(ZhikuError):
 
 class Busy(ZhikuError):
     """The part that is asked for is occupied; trying again later helps."""
+
+    code = 503
+
+
+class StoreError(ZhikuError):
+    """A vector store refuses what it is asked."""
+
+
+class StoreDown(StoreError):
+    """A vector store cannot be reached; what is changed meanwhile reaches it when it is back."""
 
     code = 503
 

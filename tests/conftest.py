@@ -27,7 +27,8 @@ from configs import ChatModelSettings, EmbeddingModelSettings, Settings
 from server.app import create_app
 from server.db.session import Database
 from server.models.fake_llm import FakeLLM
-from tests import processes
+from tests import engines, processes
+from tests.engines import free_port
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -46,12 +47,6 @@ def grows_linearly(work: Callable[[int], object]) -> bool:
     """Whether work of 16 times the size takes less than 100 times the time; 256 if it grew with the square. Asked up to
     six times: a machine that is busy for a moment makes linear work look slow, and never the other way round."""
     return any(cost(lambda: work(16)) < 100 * cost(lambda: work(1)) for _ in range(6))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @functools.cache
@@ -105,6 +100,12 @@ def _apps_come_back() -> Iterator[None]:
     yield
     _FREE.extend(_LENT)
     _LENT.clear()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _engines_end() -> Iterator[None]:
+    yield
+    engines.remove_all()
 
 
 class Api:

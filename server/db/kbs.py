@@ -48,10 +48,10 @@ _LOCK = _GET.with_for_update(of=KnowledgeBaseRow)
 
 
 def _knowledge_base(row: Row[*tuple[Any, ...]]) -> KnowledgeBase:
-    kb_id, name, info, version, created, gen_id, *rest, uid, kind, expires, attributes, graph = row
+    kb_id, name, info, version, created, gen_id, *rest, kind, expires, attributes, graph = row
     generation = Generation(gen_id, kb_id, *rest)
     return KnowledgeBase(
-        kb_id, name, info, version, generation, created, uid, kind, expires, attributes or {}, graph or {}
+        kb_id, name, info, version, generation, created, generation.kb_uid, kind, expires, attributes or {}, graph or {}
     )
 
 
@@ -174,7 +174,10 @@ def get_generation(sql: Connection, generation_id: int) -> Generation | None:
             columns.options,
             columns.transform_no,
             columns.transform_size,
-        ).where(columns.id == generation_id)
+            KnowledgeBaseRow.uid,
+        )
+        .join(KnowledgeBaseRow, KnowledgeBaseRow.id == columns.kb_id)
+        .where(columns.id == generation_id)
     ).first()
     return Generation(*row) if row else None
 

@@ -17,6 +17,7 @@ from server.filestore import FileStore
 from server.graph.index import GraphIndex
 from server.ingest.pipeline import Pipeline, SplitOptions
 from server.knowledge_base.cache import CachePool
+from server.knowledge_base.store_clients import StoreClients
 from server.models.closeness import Closeness
 from server.models.embeddings import EmbeddingModels
 from server.models.transform import EmbeddingTransform
@@ -30,21 +31,23 @@ if TYPE_CHECKING:
 class Space:
     """Where the vectors of one generation live.
 
-    `collection` is a name for stores that need one: the server's own, ASCII, unique.
+    `collection` is a name for stores that need one: the server's own, ASCII, and unique among all installations that
+    share a store, because the knowledge base's uid is part of it.
     """
 
     kb_id: int
     generation_id: int
+    kb_uid: str
 
     @classmethod
     def of(cls, generation: Generation) -> Space:
         """The space that a generation is searched in."""
-        return cls(generation.kb_id, generation.id)
+        return cls(generation.kb_id, generation.id, generation.kb_uid)
 
     @property
     def collection(self) -> str:
         """Name of the store's collection or file."""
-        return f"zhiku_kb{self.kb_id}_g{self.generation_id}"
+        return f"zhiku_{self.kb_uid}_g{self.generation_id}"
 
 
 class Transforms:
@@ -91,8 +94,10 @@ class KBContext:
     graph_pool: CachePool[int, GraphIndex]
     default_transform: Callable[[str], EmbeddingTransform]
     closeness: Closeness
+    stores_dir: Path
     transforms: Transforms = field(default_factory=lambda: Transforms(64))
     locks: Locks = field(default_factory=Locks)
+    store_clients: StoreClients = field(default_factory=StoreClients)
 
     @classmethod
     def build(
@@ -118,6 +123,7 @@ class KBContext:
             graph_pool=CachePool(settings.cached_vs_num),
             default_transform=default_transform,
             closeness=Closeness(lambda: embeddings.get(name), default_transform(name)),
+            stores_dir=root / "stores",
         )
 
     def directory(self, kb_id: int, generation_id: int | None = None) -> Path:
@@ -149,5 +155,6 @@ class KBContext:
         self.vector_pool.clear()
         self.keyword_pool.clear()
         self.graph_pool.clear()
+        self.store_clients.close()
         self.embeddings.close()
         self.db.close()

@@ -18,11 +18,19 @@ class SupportedVSType(str, Enum):
     """Vector stores by the names that clients send."""
 
     FAISS = "faiss"
+    MILVUS = "milvus"
+    ZILLIZ = "zilliz"
+    PG = "pg"
+    CHROMA = "chroma"
     GRAPH = "graph"
 
 
 BACKENDS: dict[SupportedVSType, str] = {
     SupportedVSType.FAISS: "server.knowledge_base.backends.faiss:FaissKBService",
+    SupportedVSType.MILVUS: "server.knowledge_base.backends.milvus:MilvusKBService",
+    SupportedVSType.ZILLIZ: "server.knowledge_base.backends.zilliz:ZillizKBService",
+    SupportedVSType.PG: "server.knowledge_base.backends.pg:PgKBService",
+    SupportedVSType.CHROMA: "server.knowledge_base.backends.chroma:ChromaKBService",
     SupportedVSType.GRAPH: "server.knowledge_base.backends.graph:GraphKBService",
 }
 """Where each backend lives; its driver is imported when it is first used."""

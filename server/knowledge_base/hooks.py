@@ -29,7 +29,7 @@ class StoreHooks(ABC):
 
     @abstractmethod
     def do_commit(self, space: Space, version: int) -> None:
-        """Note that the store has seen a version."""
+        """Note that the store has seen a version; from now on searches find just what was written before."""
 
     @abstractmethod
     def do_add_doc(self, space: Space, ids: Sequence[int], vectors: FloatArray) -> None:

@@ -6,6 +6,7 @@ changed since the version that it has seen; an index that is damaged or too far 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
@@ -17,13 +18,15 @@ from server.db import chunks as chunk_rows
 from server.db import kbs
 from server.db.vectors import FloatArray, unpack
 from server.domain import ChangedRange, Condition, Generation, Hit, KnowledgeBase, StoredChunk
-from server.errors import NotFound
+from server.errors import NotFound, StoreDown
 from server.knowledge_base.context import KBContext, Space
 from server.knowledge_base.hooks import StoreHooks
 from server.models.transform import SNIPPETS, EmbeddingTransform, snippets
 from server.retrieval.analysis import language
 from server.retrieval.hybrid import Question, Wanted, retrieve
 from server.retrieval.keyword import KeywordIndex, merged_ranges
+
+log = logging.getLogger(__name__)
 
 _FIRST_FIT = 16
 """Vectors from which on a knowledge base's own passages say something about its style."""
@@ -51,23 +54,28 @@ class Indexes:
         with self.keyword(generation) as index, self._hooks.do_init(space):
             if index.version < kb.version:
                 self.advance_keyword(generation, index)
-            if self._hooks.do_version(space) < kb.version:
+            if wanted.search_type != "keyword" and self._hooks.do_version(space) < kb.version:
                 self.advance(generation)
             allowed = chunk_rows.matching(sql, generation.id, where) if where is not None else None
             sources = _Sources(sql, self._hooks, generation, index, allowed)
             return retrieve(question, sources, self.transform(generation), wanted)
 
-    def follow(self, generation: Generation) -> None:
-        """Bring both indexes to the knowledge base's version."""
-        self.advance(generation)
+    def follow(self, generation: Generation, *, save: bool = False) -> None:
+        """Bring both indexes to the knowledge base's version, and `save` what is worth it. A store that is out of reach
+        takes up what it missed when it is back: SQL has it all."""
         with self.keyword(generation) as index:
             self.advance_keyword(generation, index)
+        try:
+            self.advance(generation)
+            if save:
+                self._hooks.do_save(Space.of(generation))
+        except StoreDown as error:
+            log.warning("knowledge base %s: %s", generation.kb_id, error.message)
 
     def catch_up(self, generation: Generation) -> None:
         """Follow, fit the transform when it is time, and save what is worth it."""
         self.refit(generation)
-        self.follow(generation)
-        self._hooks.do_save(Space.of(generation))
+        self.follow(generation, save=True)
 
     def advance(self, generation: Generation) -> int:
         """Let the vector store read what changed; returns the version that it has now seen."""

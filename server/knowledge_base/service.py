@@ -6,6 +6,7 @@ what it holds up with SQL.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,7 +31,7 @@ from server.domain import (
     StoredChunk,
     StoredFile,
 )
-from server.errors import AlreadyExists, Busy, EmbeddingError, InvalidRequest, NotFound
+from server.errors import AlreadyExists, Busy, EmbeddingError, InvalidRequest, NotFound, StoreDown
 from server.ingest.pipeline import SplitOptions, check_dimension, embed_checked
 from server.knowledge_base.context import KBContext, Space
 from server.knowledge_base.hooks import StoreHooks
@@ -39,6 +40,8 @@ from server.models.closeness import Closeness
 from server.names import kb_label
 from server.retrieval.analysis import language
 from server.retrieval.hybrid import Question, SearchType, StaleIndex, Wanted, hit_of
+
+log = logging.getLogger(__name__)
 
 _TRIES = 5
 """How often a search is repeated when an index was behind SQL; once is enough unless files change all the time."""
@@ -145,7 +148,7 @@ class KBService(StoreHooks):
             for one in gone:
                 kbs.drop(sql, one.id)
         for one in gone:
-            self.do_drop_kb(Space.of(one.generation))
+            self._drop_vectors(one.generation)
             self.context.forget(one.id)
             self.context.files.remove_all(one.id)
         self.context.db.scrub()
@@ -177,9 +180,18 @@ class KBService(StoreHooks):
         """Delete a generation that searchers no longer see."""
         with self.context.db.write() as sql:
             kbs.drop_generation(sql, generation.id)
-        self.do_drop_kb(Space.of(generation))
+        self._drop_vectors(generation)
         self.context.forget(generation.kb_id, generation.id)
         self.context.db.scrub()
+
+    def _drop_vectors(self, generation: Generation) -> None:
+        space = Space.of(generation)
+        try:
+            self.do_drop_kb(space)
+        except StoreDown as error:  # its name is never used again: nobody finds what it holds
+            log.warning(
+                "%s stays in the store %s until it is deleted there: %s", space.collection, self.vs_type(), error
+            )
 
     # ---- files
 

@@ -10,7 +10,8 @@ from fastapi.testclient import TestClient
 
 from configs import ChatModelSettings
 from server.models.fake_llm import FakeLLM, Reply
-from tests.conftest import Api, app_of, fake_settings, free_port, llm_model
+from tests.conftest import Api, app_of, fake_settings, llm_model
+from tests.engines import free_port
 
 
 @pytest.fixture

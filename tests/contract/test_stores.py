@@ -1,4 +1,4 @@
-"""One suite for every vector store: the hooks, and the service above them."""
+"""One suite for every vector store: what its hooks promise to the service above them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,36 @@ import pytest
 
 from server.db.vectors import FloatArray
 from server.domain import KnowledgeBase
-from server.errors import AlreadyExists, InvalidRequest, NotFound
+from server.errors import AlreadyExists, DimensionMismatch, InvalidRequest, MissingDependency, NotFound
 from server.knowledge_base.context import KBContext, Space
-from server.knowledge_base.factory import KBServiceFactory, SupportedVSType
+from server.knowledge_base.factory import BACKENDS, KBServiceFactory, SupportedVSType
 from server.knowledge_base.service import KBService
 from server.runtime import Runtime
 from tests.conftest import fake_settings
+from tests.contract.stores import STORES, Store, store_of
 
 DIMENSION = 32
-STORES = list(SupportedVSType)
+
+
+@pytest.fixture(params=STORES, scope="module")
+def store(request: pytest.FixtureRequest) -> Store:
+    return store_of(request.param)
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[KBContext]:
-    runtime = Runtime.build(fake_settings(tmp_path))
+def context(store: Store, tmp_path: Path) -> Iterator[KBContext]:
+    runtime = Runtime.build(store.settings(tmp_path))
     yield runtime.service.context
     runtime.service.context.close()
 
 
-@pytest.fixture(params=STORES, ids=[store.value for store in STORES])
-def service(request: pytest.FixtureRequest, context: KBContext) -> KBService:
-    made = KBServiceFactory.get_service("商店 one", request.param)
+@pytest.fixture
+def service(store: Store, context: KBContext) -> Iterator[KBService]:
+    made = KBServiceFactory.get_service("商店 one", store.vs_type)
     made.create_kb()
-    return made
+    yield made
+    if made.exists():
+        made.drop_kb()
 
 
 @pytest.fixture
@@ -114,6 +121,7 @@ def test_what_was_saved_is_there_after_a_restart(service: KBService, space: Spac
     service.do_commit(space, 3)
     service.do_save(space, force=True)
     context.vector_pool.clear()
+    context.store_clients.close()
     assert sorted(service.do_ids(space)) == list(range(1, 51))
     assert service.do_version(space) == 3
 
@@ -121,8 +129,43 @@ def test_what_was_saved_is_there_after_a_restart(service: KBService, space: Spac
 def test_ten_thousand_vectors_and_wide_ids(service: KBService, space: Space) -> None:
     stored, first = vectors(10_000), 2**40
     service.do_add_doc(space, range(first, first + 10_000), stored)
-    query = stored[1234]
-    assert service.do_search(space, query, 1) == [first + 1234]
+    for at in (0, 1234, 9999):
+        assert service.do_search(space, stored[at], 1) == [first + at]
+    service.do_delete_doc(space, [(first, first + 1234)])
+    service.do_commit(space, 1)
+    assert first + 1234 not in service.do_search(space, stored[1234], 10)
+    assert len(list(service.do_ids(space))) == 10_000 - 1235
+
+
+@pytest.mark.parametrize("share", [2, 100, 5000])
+def test_a_filter_loses_nothing(service: KBService, space: Space, share: int) -> None:
+    """What fits lies far from the question: a search that filters the nearest ones finds none of it."""
+    stored, query = vectors(20_000), vectors(1, seed=9)[0]
+    for at in range(0, len(stored), 2000):
+        service.do_add_doc(space, range(at + 1, at + 2001), stored[at : at + 2000])
+    service.do_save(space)  # a store that makes its index later makes it now
+    far = np.argsort(stored @ query, kind="stable")[: len(stored) // share]
+    allowed = sorted(int(at) + 1 for at in far)
+    tenth = np.sort(stored[far] @ query)[-10:][0]
+    found = service.do_search(space, query, 10, allowed)
+    assert len(found) == min(10, len(allowed))
+    assert set(found) <= set(allowed)
+    assert len(set(found)) == len(found)
+    # some stores keep float16: neighbours at the same distance may change places
+    assert all(stored[chunk_id - 1] @ query > tenth - 1e-3 for chunk_id in found)
+    assert service.do_search(space, query, 10, [2**50]) == []
+
+
+def test_vectors_of_another_length_are_refused(service: KBService, space: Space) -> None:
+    service.do_add_doc(space, [1, 2], vectors(2))
+    with pytest.raises(DimensionMismatch, match="重建"):
+        service.do_add_doc(space, [3], vectors(1)[:, :16])
+    assert sorted(service.do_ids(space)) == [1, 2]
+
+
+def test_names_in_the_store_are_the_servers_own(service: KBService, space: Space) -> None:
+    assert space.collection == f"zhiku_{service.kb().uid}_g{space.generation_id}"
+    assert space.collection.isascii()
 
 
 def test_dropping_leaves_nothing(service: KBService, kb: KnowledgeBase, context: KBContext) -> None:
@@ -145,8 +188,21 @@ def test_names_are_taken_once(service: KBService) -> None:
     assert type(found) is type(service)
 
 
-def test_the_factory_knows_its_stores(context: KBContext) -> None:
-    assert KBServiceFactory.get_default("x").vs_type() == context.settings.default_vs_type
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[KBContext]:
+    runtime = Runtime.build(fake_settings(tmp_path))
+    yield runtime.service.context
+    runtime.service.context.close()
+
+
+def test_a_missing_driver_is_named_with_what_installs_it(plain: KBContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BACKENDS, SupportedVSType.PG, "no_such_driver:Service")
+    with pytest.raises(MissingDependency, match=r"pip install 'zhiku\[pg\]'"):
+        KBServiceFactory.get_service("x", "pg")
+
+
+def test_the_factory_knows_its_stores(plain: KBContext) -> None:
+    assert KBServiceFactory.get_default("x").vs_type() == plain.settings.default_vs_type
     assert KBServiceFactory.get_service("x", "FAISS").vs_type() == "faiss"
     with pytest.raises(InvalidRequest, match="faiss"):
         KBServiceFactory.get_service("x", "oracle")

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server.db.vectors import FloatArray
+from server.errors import DimensionMismatch
 from server.knowledge_base.cache import ReadWriteLock
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,11 @@ class FaissIndex:
         with self.lock.write():
             if self.index is None:
                 self.index = _new_index(vectors.shape[1])
+            if vectors.shape[1] != self.index.d:
+                raise DimensionMismatch(
+                    f"向量维度应为 {self.index.d}，实际为 {vectors.shape[1]}，请重建知识库 / vectors should have "
+                    f"{self.index.d} dimensions, these have {vectors.shape[1]}: rebuild the knowledge base"
+                )
             numbers = np.asarray(ids, dtype=np.int64)
             if self.count and numbers.min() <= self._highest():
                 self._forget(self.index.remove_ids(faiss.IDSelectorBatch(numbers)))
