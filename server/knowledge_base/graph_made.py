@@ -59,7 +59,7 @@ class Basis:
         Raises:
             Outdated: a chunk that was there has been changed or deleted. Others may have come.
         """
-        with context.db.write() as sql:
+        with context.db.write(self.kb.id) as sql:
             now = kbs.get(sql, self.kb.id, lock=True)
             changes = kbs.changes_since(sql, now, self.version) if now else None
             if changes is None or any(one.lo <= self.last_chunk and not one.vectors_only for one in changes):
