@@ -57,7 +57,9 @@ _LIMITS = text(
 )
 """Like SQLite, give up after a minute of waiting; a process that hangs must not stop all others for ever."""
 _ALONE = text(f"SELECT pg_advisory_xact_lock({_LOCKS}, 0)")
-_IN_ONE_KB = text(f"SELECT pg_advisory_xact_lock_shared({_LOCKS}, 0), pg_advisory_xact_lock({_LOCKS}, CAST(:kb AS int))")
+_IN_ONE_KB = text(
+    f"SELECT pg_advisory_xact_lock_shared({_LOCKS}, 0), pg_advisory_xact_lock({_LOCKS}, CAST(:kb AS int))"
+)
 _MOST_LOCKS = 0x7FFFFFFF
 
 
