@@ -51,7 +51,7 @@ _TOP = 10
 _PAGE = 2000
 _DOCUMENT = 1000
 COLUMNS = {
-    "insert": "vectors/s: ours", "bare insert": "bare", "insert overhead": "more time", "index": "index s",
+    "insert": "vectors/s: ours", "bare insert": "bare", "insert overhead": "beside the store", "index": "index s",
     "p50": "query ms p50", "p95": "p95", "bare p50": "bare p50", "overhead": "more ms", "recall": "recall@10",
     "rss": "RSS MB", "disk": "disk MB",
 }  # fmt: skip
@@ -139,7 +139,9 @@ def figures(service: KBService, store: Store, vectors: FloatArray, queries: Floa
     warm, other = (replace(space, generation_id=space.generation_id + more) for more in (1000, 2000))
     service.do_add_doc(warm, [1], vectors[:1])  # the driver is loaded, the client open
     memory, disk = resident(store), on_disk(store, folder)
+    inside = time_inside(service)
     ours = seconds(lambda: service.indexes.advance(generation))
+    spent = sum(inside)
     index = seconds(lambda: service.do_save(space, force=True))
     memory, disk = resident(store) - memory, on_disk(store, folder) - disk
     with BARE[store.vs_type.value](service, other) as bare:
@@ -147,9 +149,22 @@ def figures(service: KBService, store: Store, vectors: FloatArray, queries: Floa
     with BARE[store.vs_type.value](service, space) as bare:
         return {
             "insert": round(len(vectors) / ours), "bare insert": round(len(vectors) / theirs),
-            "insert overhead": f"{ours / theirs - 1:+.0%}", "index": round(index, 1),
+            "insert overhead": f"{ours / spent - 1:+.0%}", "index": round(index, 1),
             **asked(service, space, bare, vectors, queries), "rss": round(memory / 1e6), "disk": round(disk / 1e6),
         }  # fmt: skip
+
+
+def time_inside(service: KBService) -> list[float]:
+    """From now on, the seconds of each call that hands vectors to the store: the rest is ours, whatever else keeps the
+    machine busy."""
+    spent: list[float] = []
+
+    def timed(hook: Callable[..., None]) -> Callable[..., None]:
+        return lambda *given: spent.append(seconds(lambda: hook(*given)))
+
+    for name in ("do_clear_vs", "do_add_doc", "do_commit"):
+        setattr(service, name, timed(getattr(service, name)))
+    return spent
 
 
 def asked(service: KBService, space: Space, bare: Bare, vectors: FloatArray, queries: FloatArray) -> dict[str, Any]:
@@ -160,7 +175,7 @@ def asked(service: KBService, space: Space, bare: Bare, vectors: FloatArray, que
             service.do_version(space)
             return service.do_search(space, query, _TOP)
 
-    for query in queries[:20]:
+    for query in queries[: len(queries) // 10]:
         ask(query), bare.search(query)
     ours = [seconds(lambda query=query: ask(query)) for query in queries]
     theirs = [seconds(lambda query=query: bare.search(query)) for query in queries]

@@ -185,8 +185,7 @@ class Settings(BaseSettings):
         default=40, ge=2, description="connections to the database that this process opens at the most"
     )
     index_dir: Path | None = Field(
-        default=None,
-        description="where local indexes lie, one folder for each replica; default: index in the data root",
+        default=None, description="where local indexes lie, a folder for each replica; default: index in the data root"
     )
 
     # knowledge bases

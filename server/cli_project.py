@@ -310,6 +310,10 @@ def query(
     community_level: Annotated[
         int, typer.Option(min=0, help="with global and drift: the level of communities, 0 = the widest")
     ] = 2,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic-community-selection/--no-dynamic-selection", help="with global: let the language "
+                           "model choose reports, from the widest down to that level")
+    ] = False,
     response_type: Annotated[
         str, typer.Option(help="what the answer should look like (\"a list of three points\"); told to the language "
                           "model, without effect where answers are quoted")
@@ -326,7 +330,7 @@ def query(
 
     if data_dir is not None and kb is None:
         raise InvalidRequest("--data-dir 需要与 --kb 一起使用 / --data-dir goes with --kb")
-    options = SearchOptions(mode=_mode_of(method), community_level=community_level)
+    options = SearchOptions(mode=_mode_of(method), community_level=community_level, dynamic_selection=dynamic)
     told = [Message("system", f"回答的形式 / form of the answer: {response_type}")] if response_type else []
     asked = Asked(question, history=told)
     with _asked_of(root, kb, data_dir) as (runtime, service):

@@ -267,7 +267,8 @@ class Fact:
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """What is wanted of a search; None = as configured. `rerank` False leaves the order that retrieval gave; `mode`
-    follows the graph of knowledge bases that have one, with `keywords` if somebody gave any."""
+    follows the graph of knowledge bases that have one, with `keywords` if somebody gave any. With `dynamic_selection` a
+    language model chooses among reports, from the widest down to `community_level`."""
 
     top_k: int | None = None
     score_threshold: float | None = None
@@ -277,6 +278,7 @@ class SearchOptions:
     mode: str | None = None
     keywords: Keywords = Keywords()
     community_level: int = 2
+    dynamic_selection: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from server.graph.extractors import Extractors
 from server.ingest.jobs import Handler, JobRunner
 from server.ingest.splitters.factory import splitter
 from server.knowledge_base.context import KBContext
-from server.knowledge_base.expiry import drop_expired
+from server.knowledge_base.expiry import drop_doomed, drop_expired
 from server.knowledge_base.factory import KBServiceFactory, vs_type_of
 from server.knowledge_base.gates import Gates
 from server.knowledge_base.graph_builds import GRAPH, INGEST, GraphHandler, queue_build
@@ -123,6 +123,7 @@ class Runtime:
         """Clear away what a crash left, and let the workers begin."""
         drop_expired(self.service.context)
         sweep(self.service.context)
+        drop_doomed(self.service.context)
         resume_builds(self.service.context)
         self.service.runner.start()
         threading.Thread(target=self.models.warm, name="warm", daemon=True).start()
@@ -133,6 +134,7 @@ class Runtime:
             await asyncio.sleep(_CLEAN_EVERY)
             try:
                 await asyncio.to_thread(drop_expired, self.service.context)
+                await asyncio.to_thread(drop_doomed, self.service.context)
                 await asyncio.to_thread(resume_builds, self.service.context)
                 self.service.runner.notify()
             except (SQLAlchemyError, OSError, ZhikuError):

@@ -120,7 +120,9 @@ async def knowledge_base_chat(body: KnowledgeBaseChat, request: Request, service
     service.chat.check(asked)
     kb_service = await service.gates.run(name, lambda: service_of(name))
     options = SearchOptions(body.top_k, body.score_threshold, body.search_type, mode=body.mode)
-    options = replace(options, community_level=body.community_level)
+    options = replace(
+        options, community_level=body.community_level, dynamic_selection=body.dynamic_community_selection
+    )  # fmt: skip
     find = finder_of(service, [kb_service], options, asked) if body.mode != BYPASS else None
     parts = service.chat.answer(asked, find, kb_service.closeness)
     return events.stream(

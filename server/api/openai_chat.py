@@ -120,7 +120,7 @@ async def _question(service: Service, body: ChatCompletion) -> tuple[Asked, Find
     opened = await service.gates.run_free(lambda: [service_of(one) for one in dict.fromkeys(names)])
     options = SearchOptions(
         body.top_k, body.score_threshold, body.search_type, condition_of(body.filters), mode=body.mode,
-        community_level=body.community_level,
+        community_level=body.community_level, dynamic_selection=body.dynamic_community_selection,
     )  # fmt: skip
     return asked, finder_of(service, opened, options, asked), opened[0].closeness
 

@@ -30,6 +30,7 @@ MODE = (
 )
 BYPASS = "bypass"
 ChatMode = Annotated[_Modes | Literal["bypass"] | None, BeforeValidator(_blank_is_none)]
+DYNAMIC = "with graphrag_global: let the language model choose reports, from the widest down to that level"
 LEVEL = "with graphrag_global and drift: the level of communities, 0 = the widest"
 SearchKind = Annotated[Literal["hybrid", "similarity", "keyword"] | None, BeforeValidator(_blank_is_none)]
 PASSWORDS = 'passwords of encrypted files: {"file": "password"}; kept with the file and never shown'

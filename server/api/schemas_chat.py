@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from server.api.schemas import LEVEL, LONGEST_QUESTION, MODE, Body, ChatMode, KBName, SearchKind
+from server.api.schemas import DYNAMIC, LEVEL, LONGEST_QUESTION, MODE, Body, ChatMode, KBName, SearchKind
 
 
 class HistoryItem(Body):
@@ -61,6 +61,7 @@ class KnowledgeBaseChat(GroundedChat, KBName):
     history_len: int | None = Field(default=None, le=10_000, description="turns of it to show the model")
     mode: ChatMode = Field(default=None, description=f"{MODE}; bypass asks the model alone")
     community_level: int = Field(default=2, ge=0, le=20, description=LEVEL)
+    dynamic_community_selection: bool = Field(default=False, description=DYNAMIC)
 
 
 class FileChat(GroundedChat):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from server.api.schemas import LEVEL, LONGEST_QUESTION, MODE, Body, Mode, SearchKind
+from server.api.schemas import DYNAMIC, LEVEL, LONGEST_QUESTION, MODE, Body, Mode, SearchKind
 
 
 class Turn(Body):
@@ -57,6 +57,7 @@ class ChatCompletion(Body):
     search_type: SearchKind = Field(default=None, description="hybrid (default), similarity or keyword")
     mode: Mode = Field(default=None, description=MODE)
     community_level: int = Field(default=2, ge=0, le=20, description=LEVEL)
+    dynamic_community_selection: bool = Field(default=False, description=DYNAMIC)
     filters: dict[str, Any] | None = Field(default=None, description="by metadata, as in /retrieval/search")
     prompt_name: str = Field(default="default", description="a prompt template")
     conversation_id: str = Field(default="", max_length=255, description="to keep the conversation")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from server.tokens import estimate_tokens
 
 log = logging.getLogger(__name__)
 
-POINTS, DRIFT = "graph_points", "graph_drift"
+POINTS, DRIFT, RATING = "graph_points", "graph_drift", "graph_rating"
 DEEP_MODES = ("graphrag_global", "drift")
 """Modes that ask a model on the way."""
 Tell = Callable[[Step], None]
@@ -38,6 +38,8 @@ _PRIMER, _DEPTH, _FOLLOW_UPS, _PASSAGES = 6, 2, 4, 6
 _PATIENCE = 90.0
 """Seconds for one call; without an answer the search goes on without it."""
 _LONGEST = 700
+_HELPS = 1
+"""Of 5, what a report must be rated to be looked at; as GraphRAG has it."""
 _INTEGERS = {"type": "array", "items": {"type": "integer"}}
 _POINT = {"text": {"type": "string"}, "score": {"type": "number"}, "sources": _INTEGERS}
 _POINTS_SCHEMA: dict[str, Any] = {
@@ -52,6 +54,15 @@ _ANSWER = {
 }  # fmt: skip
 _ANSWER_SCHEMA: dict[str, Any] = {
     "type": "object", "additionalProperties": False, "required": list(_ANSWER), "properties": _ANSWER,
+}  # fmt: skip
+
+
+_RATING = {"number": {"type": "integer"}, "score": {"type": "number"}}
+_RATINGS_SCHEMA: dict[str, Any] = {
+    "type": "object", "additionalProperties": False, "required": ["ratings"],
+    "properties": {"ratings": {"type": "array", "items": {
+        "type": "object", "additionalProperties": False, "required": list(_RATING), "properties": _RATING,
+    }}},
 }  # fmt: skip
 
 
@@ -100,7 +111,10 @@ class DeepSearch:
 
     async def _global(self, question: str, options: SearchOptions) -> Found:
         """Points of all batches of reports, the most helpful first, with the passages that they rest on."""
-        batches = _batches(await self._like(question, options, _REPORTS))
+        chosen = (
+            self._chosen(question, options) if options.dynamic_selection else self._like(question, options, _REPORTS)
+        )
+        batches = _batches(await chosen)
         points: list[Point] = []
         for done, asked in enumerate(asyncio.as_completed([self._points(question, one) for one in batches]), start=1):
             points += await asked
@@ -110,6 +124,36 @@ class DeepSearch:
             return await self._found(lambda: self._reports.by_reports(question, options))
         findings = [(_NOBODY, Finding("", one.text, one.chunk_ids), one.score) for one in points]
         return await self._found(lambda: self._reports.cited(question, findings, options))
+
+    async def _chosen(self, question: str, options: SearchOptions) -> list[Report]:
+        """The reports that the model rates as helpful, from the widest down: one gives way to its helpful parts, and
+        where none of a level helps its parts are looked at all the same (dynamic community selection, as GraphRAG has
+        it). Of each level those that are most like the question are rated."""
+        found = await self._gates.run(self._service.kb_name, lambda: self._reports.all_reports(question, options))
+        ranked, kept = [report for report, _ in found], dict[str, Report]()
+        open_ones = [report for report in ranked if not report.parent]
+        for level in range(options.community_level + 1):
+            if not (rated := open_ones[:_REPORTS]):
+                break
+            helpful = await self._helpful(question, rated)
+            self._tell(Step("selection", level + 1, options.community_level + 1))
+            kept |= {report.community: report for report in helpful}
+            for report in helpful:
+                kept.pop(report.parent, None)
+            above = {report.community for report in helpful or rated}
+            open_ones = [report for report in ranked if report.parent in above]
+        return list(kept.values())[:_REPORTS] or await self._like(question, options, _REPORTS)
+
+    async def _helpful(self, question: str, reports: Sequence[Report]) -> list[Report]:
+        shown = [Statement(f"{one.title}: {one.summary}"[:_LONGEST], (at,)) for at, one in enumerate(reports)]
+        batches = _packed([one] for one in shown)
+        replies = await asyncio.gather(*(self._asked(RATING, question, one, _RATINGS_SCHEMA) for one in batches))
+        places = (
+            batch[number - 1].chunk_ids[0]
+            for batch, reply in zip(batches, replies, strict=True)
+            for number in _rated_well(reply, len(batch))
+        )
+        return [reports[at] for at in sorted(places)]
 
     async def _points(self, question: str, statements: Sequence[Statement]) -> list[Point]:
         reply = await self._asked(POINTS, question, statements, _POINTS_SCHEMA)
@@ -191,11 +235,14 @@ def _statements(reports: Sequence[Report]) -> list[Statement]:
 
 
 def _batches(reports: Sequence[Report]) -> list[list[Statement]]:
-    """Statements of reports in lists of a bounded number of tokens; those of one report stay together."""
+    return _packed(_statements([report]) for report in reports)
+
+
+def _packed(groups: Iterable[Sequence[Statement]]) -> list[list[Statement]]:
+    """Statements in lists of a bounded number of tokens; those of one group stay together."""
     batches: list[list[Statement]] = []
     room = 0
-    for report in reports:
-        statements = _statements([report])
+    for statements in groups:
         size = sum(estimate_tokens(one.text) for one in statements)
         if not batches or size > room:
             batches.append([])
@@ -203,6 +250,17 @@ def _batches(reports: Sequence[Report]) -> list[list[Statement]]:
         batches[-1] += statements
         room -= size
     return [batch for batch in batches if batch]
+
+
+def _rated_well(reply: Mapping[str, Any], count: int) -> set[int]:
+    """The numbers that a model gave any score."""
+    given = reply.get("ratings")
+    return {
+        number
+        for item in (given if isinstance(given, list) else [])
+        if isinstance(item, dict) and isinstance(number := item.get("number"), int) and 0 < number <= count
+        if isinstance(score := item.get("score"), int | float) and score >= _HELPS
+    }
 
 
 def _point(item: Any, name: str, statements: Sequence[Statement]) -> Point | None:

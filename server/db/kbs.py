@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
+from server.db import doomed
 from server.db.tables import (
     ChangeRow,
     DocumentRow,
@@ -107,6 +108,7 @@ def create(
 
 def drop(sql: Connection, kb_id: int) -> None:
     """Delete the knowledge base with all that hangs on it, by foreign keys."""
+    doomed.add(sql, GenerationRow.kb_id == kb_id)
     sql.execute(delete(KnowledgeBaseRow).where(KnowledgeBaseRow.id == kb_id))
 
 
@@ -194,6 +196,7 @@ def set_generation(sql: Connection, kb_id: int, generation_id: int) -> None:
 
 def drop_generation(sql: Connection, generation_id: int) -> None:
     """Delete a generation with its documents, chunks and vectors."""
+    doomed.add(sql, GenerationRow.id == generation_id)
     sql.execute(delete(GenerationRow).where(GenerationRow.id == generation_id))
 
 

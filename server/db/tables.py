@@ -91,6 +91,17 @@ class GenerationRow(Base):
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
 
 
+class DoomedSpaceRow(Base):
+    """Vectors of a generation that is gone: its store deletes them as soon as it can be reached."""
+
+    __tablename__ = "doomed_space"
+
+    generation_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
+    kb_id: Mapped[int] = mapped_column(BigId)
+    kb_uid: Mapped[str] = mapped_column(String(32))
+    vs_type: Mapped[str] = mapped_column(String(50))
+
+
 class ChangeRow(Base):
     """Chunks with ids from `lo` to `hi` changed when the knowledge base reached `version`; look at them."""
 

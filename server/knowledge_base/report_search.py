@@ -46,11 +46,17 @@ class ReportSearch:
 
     def reports(self, query: str, options: SearchOptions) -> list[tuple[Report, float]]:
         """The reports of one level that a question is about, the most like it first."""
+        found = self.all_reports(query, options)
+        level = {one.community for one in at_level([one for one, _ in found], options.community_level)}
+        return [(one, value) for one, value in found if one.community in level]
+
+    def all_reports(self, query: str, options: SearchOptions) -> list[tuple[Report, float]]:
+        """The same of all levels."""
         allowed = self._service.allowed(options.where)
         cosines = self._service.report_cosines(query, options.keywords)
         with self._service.index() as index:
             there = usable(index.reports, allowed)
-        return ranked(at_level(there, options.community_level), cosines)
+        return ranked(there, cosines)
 
     def by_reports(self, query: str, options: SearchOptions) -> Found:
         """Findings of the reports that are most like the question, and the chunks that they cite."""

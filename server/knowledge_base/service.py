@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from server.db import chunks as chunk_rows
-from server.db import files, kbs, texts
+from server.db import doomed, files, kbs, texts
 from server.db import jobs as job_rows
 from server.db.vectors import FloatArray, pack
 from server.domain import (
@@ -148,7 +148,7 @@ class KBService(StoreHooks):
             for one in gone:
                 kbs.drop(sql, one.id)
         for one in gone:
-            self._drop_vectors(one.generation)
+            self.drop_vectors(one.generation)
             self.context.forget(one.id)
             self.context.files.remove_all(one.id)
         self.context.db.scrub()
@@ -180,18 +180,22 @@ class KBService(StoreHooks):
         """Delete a generation that searchers no longer see."""
         with self.context.db.write() as sql:
             kbs.drop_generation(sql, generation.id)
-        self._drop_vectors(generation)
+        self.drop_vectors(generation)
         self.context.forget(generation.kb_id, generation.id)
         self.context.db.scrub()
 
-    def _drop_vectors(self, generation: Generation) -> None:
-        space = Space.of(generation)
+    def drop_vectors(self, generation: Generation) -> None:
+        """Delete what the store holds of a generation whose row is gone. A store that is out of reach does it later,
+        and so does one of another kind (that of a companion)."""
+        if generation.vs_type != self.vs_type():
+            return
         try:
-            self.do_drop_kb(space)
-        except StoreDown as error:  # its name is never used again: nobody finds what it holds
-            log.warning(
-                "%s stays in the store %s until it is deleted there: %s", space.collection, self.vs_type(), error
-            )
+            self.do_drop_kb(Space.of(generation))
+        except StoreDown as error:
+            log.warning("vectors of a deleted knowledge base wait for their store: %s", error.message)
+            return
+        with self.context.db.write() as sql:
+            doomed.remove(sql, generation.id)
 
     # ---- files
 

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from configs import EmbeddingModelSettings
+from server.db.doomed import list_all as list_doomed
 from server.errors import DimensionMismatch, StoreDown
 from server.knowledge_base.context import Space
+from server.knowledge_base.expiry import drop_doomed
 from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.service import KBService
 from server.knowledge_base.store_clients import Driver, StoreClients
@@ -219,6 +221,9 @@ def test_an_engine_that_is_down_is_named_and_comes_back(name: str, tmp_path: Pat
         api.upload("kb", {"a.txt": "first text", "b.txt": "second text"})
         api.upload("other", {"a.txt": "other text"})
         assert len(api.texts("kb", "text")) == 2
+        api.create("doomed")
+        api.upload("doomed", {"a.txt": "doomed text"})
+        doomed = service_of("doomed").generation()
         store.engine.stop(signal.SIGKILL)
         try:
             told = api.search("kb", "text", top_k=9, score_threshold=4)
@@ -229,11 +234,18 @@ def test_an_engine_that_is_down_is_named_and_comes_back(name: str, tmp_path: Pat
             assert api.texts("other", "text") == ["other text"]
             assert api.upload("kb", {"c.txt": "third text"})["data"]["failed_files"] == {}
             assert api.delete_docs("kb", "a.txt", delete_content=True)["code"] == 200
+            assert api.delete("doomed")["code"] == 200
         finally:
             store.engine.start()
         wait_for(lambda: isinstance(api.search("kb", "text"), list))
         assert sorted(api.texts("kb", "text")) == ["second text", "third text"]
         assert len(in_store("kb")) == 2
+        service = service_of("kb")
+        assert len(list(service.do_ids(Space.of(doomed)))) == 1
+        drop_doomed(service.context)
+        assert list(service.do_ids(Space.of(doomed))) == []
+        with service.context.db.read() as sql:
+            assert list_doomed(sql) == []
 
 
 class Gone(Exception):

@@ -237,6 +237,39 @@ def test_a_global_question_is_mapped_over_reports_and_answered_with_citations(ap
     assert "The lamp is kept by Elda. [1]" in prompts[-1]
 
 
+def test_a_model_chooses_reports_from_the_widest_down(api: Api, llm: FakeLLM) -> None:
+    filled(api, FILES)
+    shown: list[str] = []
+
+    def rating(body: dict[str, Any]) -> Reply:
+        if '"ratings"' not in text_of(body):
+            return writer(body)
+        lines = [line for line in text_of(body).splitlines() if line.startswith("[")]
+        shown.extend(lines)
+        good = [at for at, line in enumerate(lines, start=1) if "Mara" in line or "Redwater" in line]
+        return Reply(
+            [json.dumps({"ratings": [{"number": at, "score": 4} for at in good] + [{"number": 99, "score": 5}]})]
+        )
+
+    llm.answer = rating
+    events = chat(api, GLOBAL, query="Who owns the mill?", dynamic_community_selection=True)
+    steps = [event["progress"]["step"] for event in events if "progress" in event]
+    assert steps[0] == "selection"
+    assert {line.split("] ")[1].split(":")[0] for line in shown} >= {one["title"] for one in reports(api, level=0)}
+    (mapped,) = [text_of(body) for body in llm.bodies if '{"points"' in text_of(body)]
+    assert "Redwater" in mapped
+    assert "诸葛亮" not in mapped
+
+
+def test_where_the_model_chooses_nothing_likeness_does(api: Api, llm: FakeLLM) -> None:
+    filled(api, FILES)
+    llm.answer = lambda body: Reply(["no"]) if '"ratings"' in text_of(body) else writer(body)
+    chat(api, GLOBAL, dynamic_community_selection=True)
+    (mapped,) = [text_of(body) for body in llm.bodies if '{"points"' in text_of(body)]
+    assert "Kap Arkona" in mapped
+    assert "Redwater" in mapped
+
+
 def test_drift_follows_what_is_asked_next(api: Api, llm: FakeLLM) -> None:
     filled(api, FILES)
     events = chat(api, DRIFT, top_k=9)

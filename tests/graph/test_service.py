@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from configs import Settings
 from server.db import graphs
 from server.domain import Edits
 from server.graph.graph import Graph
@@ -16,6 +17,7 @@ from server.graph.nlp import extract
 from server.knowledge_base.backends.graph import GraphKBService
 from server.knowledge_base.factory import KBServiceFactory
 from tests.conftest import Api
+from tests.contract.stores import Store, store_of
 
 ADA = "Ada Lovelace wrote the first program for Charles Babbage in London."
 BABBAGE = "Charles Babbage designed the Analytical Engine. He lived in Marylebone."
@@ -33,6 +35,17 @@ def built(api: Api, name: str = "g") -> dict[str, Any]:
         assert not [job for job in jobs if job["kind"] == "graph" and job["state"] == "failed"], jobs
         assert time.monotonic() < deadline, state
         time.sleep(0.05)
+
+
+@pytest.fixture(params=["faiss", "pg", "milvus"], scope="module")
+def store(request: pytest.FixtureRequest) -> Store:
+    """Where the vectors of chunks lie; the graph above them is to be the same."""
+    return store_of(request.param)
+
+
+@pytest.fixture
+def settings(store: Store, settings_dir: Path) -> Settings:
+    return store.settings(settings_dir, default_vs_type="faiss", graph_vector_store=store.vs_type.value)
 
 
 @pytest.fixture

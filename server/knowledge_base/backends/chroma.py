@@ -26,23 +26,35 @@ _INDEX: Any = {"hnsw": {"space": "ip", "ef_construction": 200, "ef_search": 100,
 _PAGE = 1000
 _EXACT_UP_TO = 2000
 """A filter that leaves so few is searched exactly: the index does not reach what lies far from all else."""
+_SEEN = 1000
+"""Collections that are remembered."""
 _RANGES = 100
 """Ranges of ids in one condition."""
 
 
 class ChromaClient:
-    """Chroma's client; a collection is looked up each time, for others may have replaced it."""
+    """Chroma's client, and the collections that it has seen."""
 
     def __init__(self, api: ClientAPI, session: httpx.Client | None = None) -> None:
         self._api = api
         self._session = session
+        self._seen: dict[str, chromadb.Collection] = {}
 
     def find(self, space: Space) -> chromadb.Collection | None:
-        """The collection of a space, if there is one."""
+        """The collection of a space as it is now, if there is one."""
+        name = space.collection
         try:
-            return self._api.get_collection(space.collection, embedding_function=None)
+            found = self._seen[name] = self._api.get_collection(name, embedding_function=None)
         except NotFoundError:
+            self._seen.pop(name, None)
             return None
+        if len(self._seen) > _SEEN:
+            self._seen.clear()
+        return found
+
+    def seen(self, space: Space) -> chromadb.Collection | None:
+        """The same as it was when it was looked up last, which saves a request; it may be gone since."""
+        return self._seen.get(space.collection) or self.find(space)
 
     def made(self, space: Space) -> chromadb.Collection:
         """The collection of a space, a new one if there is none."""
@@ -53,6 +65,7 @@ class ChromaClient:
     def drop(self, space: Space) -> None:
         """Delete the collection of a space."""
         try:
+            self._seen.pop(space.collection, None)
             self._api.delete_collection(space.collection)
         except NotFoundError:
             return
@@ -132,13 +145,10 @@ class ChromaKBService(KBService):
         """Ids of the nearest vectors."""
         chosen = None if allowed is None else [str(chunk_id) for chunk_id in allowed]
         with self._client() as client, _dimension_checked():
-            collection = client.find(space)
-            if collection is None:
-                return []
-            if chosen is not None and len(chosen) <= _EXACT_UP_TO:
-                return _nearest(collection.get(ids=chosen, include=["embeddings"]), vector, top_k)
-            found = collection.query([vector], ids=chosen, n_results=top_k, include=[])
-            return [int(chunk_id) for chunk_id in found["ids"][0]]
+            try:
+                return _search(client.seen(space), vector, top_k, chosen)
+            except NotFoundError:
+                return _search(client.find(space), vector, top_k, chosen)
 
     def do_ids(self, space: Space) -> list[int]:
         """All ids in the collection."""
@@ -154,6 +164,17 @@ class ChromaKBService(KBService):
     def do_drop_kb(self, space: Space) -> None:
         """Delete the collection."""
         self.do_clear_vs(space)
+
+
+def _search(
+    collection: chromadb.Collection | None, vector: FloatArray, top_k: int, chosen: list[str] | None
+) -> list[int]:
+    if collection is None:
+        return []
+    if chosen is not None and len(chosen) <= _EXACT_UP_TO:
+        return _nearest(collection.get(ids=chosen, include=["embeddings"]), vector, top_k)
+    found = collection.query([vector], ids=chosen, n_results=top_k, include=[])
+    return [int(chunk_id) for chunk_id in found["ids"][0]]
 
 
 def _nearest(found: Any, vector: FloatArray, top_k: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from pymilvus import DataType, MilvusClient, MilvusException
 
 from configs.settings import MilvusSettings
 from server.db.vectors import FloatArray
-from server.errors import DimensionMismatch
+from server.errors import DimensionMismatch, MissingDependency
 from server.knowledge_base.context import Space
 from server.knowledge_base.service import KBService
 from server.knowledge_base.store_clients import Driver
@@ -56,6 +57,10 @@ class MilvusKBService(KBService):
         return MilvusClient(uri=settings.uri or self._lite(), token=token, timeout=settings.timeout)
 
     def _lite(self) -> str:
+        if importlib.util.find_spec("milvus_lite") is None:
+            raise MissingDependency(
+                "请设置 milvus.uri，或安装 Milvus Lite / set milvus.uri, or install: pip install 'zhiku[milvus-lite]'"
+            )
         path = self.context.stores_dir / "milvus.db"
         path.parent.mkdir(parents=True, exist_ok=True)
         return str(path)
