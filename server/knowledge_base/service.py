@@ -433,8 +433,10 @@ class KBService(StoreHooks):
         return Closeness(lambda: model, self.indexes.transform(generation))(query, texts)
 
     def _again(self, kb: KnowledgeBase) -> KBService:
-        """The same service for a knowledge base that was rebuilt with another model meanwhile."""
-        return type(self)(kb.name, kb.generation.embed_model, context=self.context, found=kb)
+        """The service of a knowledge base that got another model or store meanwhile."""
+        from server.knowledge_base.factory import KBServiceFactory  # which knows all services, and so this one
+
+        return KBServiceFactory.get_service_of(kb)
 
     def _query_vector(self, generation: Generation, query: str, *, required: bool) -> FloatArray | None:
         if generation.dimension is None:

@@ -33,6 +33,13 @@ def ids(api: Api) -> set[int]:
     return {hit["id"] for hit in api.search("kb", "line1", top_k=1000, score_threshold=4)}
 
 
+def answers_alike(one: list[list[tuple[str, float]]], other: list[list[tuple[str, float]]]) -> bool:
+    """Whether the same is found in the same order with scores that differ by rounding at the most."""
+    return [[(text, round(score, 3)) for text, score in hits] for hits in one] == [
+        [(text, round(score, 3)) for text, score in hits] for hits in other
+    ]
+
+
 def place(api: Api) -> tuple[str, str, int]:
     """(store, embedding model, number of generations that SQL has)."""
     context = api.http.app.state.service.context
