@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from server.errors import AlreadyExists, DimensionMismatch, InvalidRequest, Miss
 from server.knowledge_base.context import KBContext, Space
 from server.knowledge_base.factory import BACKENDS, KBServiceFactory, SupportedVSType
 from server.knowledge_base.service import KBService
+from server.knowledge_base.store_clients import StoreClients
 from server.runtime import Runtime
 from tests.conftest import fake_settings
-from tests.contract.stores import STORES, Store, store_of
+from tests.contract.stores import STORES, WITH_SERVER, Store, store_of
 
 DIMENSION = 32
 
@@ -85,6 +87,9 @@ def test_adding_again_replaces(service: KBService, space: Space) -> None:
     assert sorted(service.do_ids(space)) == [1, 2, 3]
     assert service.do_search(space, stored[1], 3)[-1] == 2
     assert service.do_search(space, -stored[1], 1) == [2]
+    service.do_add_doc(space, [4, 3], -stored[[0, 2]])  # one of them is new
+    assert sorted(service.do_ids(space)) == [1, 2, 3, 4]
+    assert service.do_search(space, stored[2], 4)[0] == 1
 
 
 def test_deleting_takes_ranges_and_nothing_else(service: KBService, space: Space) -> None:
@@ -103,6 +108,23 @@ def test_versions_and_clearing(service: KBService, space: Space) -> None:
     service.do_clear_vs(space)
     assert service.do_version(space) == 0
     assert list(service.do_ids(space)) == []
+    service.do_add_doc(space, [1], vectors(1))
+    assert service.do_version(space) == 0  # else a crash now would leave a half that says it is whole
+
+
+@pytest.mark.parametrize("store", WITH_SERVER, indirect=True)
+def test_what_another_process_does_is_seen(service: KBService, space: Space) -> None:
+    elsewhere = replace(service.context, store_clients=StoreClients())
+    other = type(service)(service.kb_name, context=elsewhere)
+    service.do_add_doc(space, [1, 2], vectors(2))
+    service.do_commit(space, 1)
+    assert sorted(service.do_search(space, vectors(1)[0], 9)) == [1, 2]
+    other.do_clear_vs(space)
+    other.do_add_doc(space, [3], vectors(1))
+    other.do_commit(space, 2)
+    assert service.do_search(space, vectors(1)[0], 9) == [3]
+    assert service.do_version(space) == 2
+    elsewhere.store_clients.close()
 
 
 def test_two_knowledge_bases_do_not_meet(service: KBService, space: Space) -> None:
