@@ -12,7 +12,7 @@ export OMP_NUM_THREADS := 1
 
 comma := ,
 
-.PHONY: run install test check format bench bench-graph bench-graphrag bench-stores stores-test eval clean
+.PHONY: run install test test-pg check format bench bench-graph bench-graphrag bench-stores stores-test eval clean
 
 run: install  ## start the service with the sample knowledge base on http://127.0.0.1:7861
 	$(BIN)/zhiku serve --samples --port $(PORT)
@@ -27,6 +27,11 @@ $(STAMP): pyproject.toml constraints.txt
 
 test: install  ## the whole test suite
 	$(BIN)/python -m pytest -q
+
+test-pg: install  ## what touches SQL, on PostgreSQL
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,pg-test]'
+	ZHIKU_TEST_DATABASE=postgresql ZHIKU_TEST_STORES=pg $(BIN)/python -m pytest -q tests/db tests/api tests/graph tests/contract/test_stores_service.py \
+		tests/test_invariants.py tests/test_crashes.py tests/test_faults.py tests/test_cli.py tests/ingest/test_pipeline.py
 
 check: install  ## lint, types, tests
 	$(BIN)/ruff check .

@@ -179,7 +179,13 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         default=None,
         validation_alias=AliasChoices("database_url", "ZHIKU_DATABASE_URL", "DATABASE_URL"),
-        description="SQLAlchemy URL; default: SQLite in the data root",
+        description="SQLAlchemy URL, such as postgresql://user:password@host/name; default: SQLite in the data root",
+    )
+    database_connections: int = Field(
+        default=40, ge=2, description="connections to the database that this process opens at the most"
+    )
+    index_dir: Path | None = Field(
+        default=None, description="where local indexes lie, a folder for each replica; default: index in the data root"
     )
 
     # knowledge bases

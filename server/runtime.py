@@ -63,7 +63,7 @@ class Runtime:
         """Wire the parts and bring the database up to date; no worker runs yet."""
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         check(settings)
-        db = Database(settings.sql_url)
+        db = Database(settings.sql_url, settings.database_connections)
         db.migrate()
         context = KBContext.build(settings, db, embedding_models(settings), default_transform)
         KBServiceFactory.bind(context)

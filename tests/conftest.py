@@ -60,11 +60,38 @@ def _migrated() -> Path:
     return path
 
 
+ON_POSTGRES = os.environ.get("ZHIKU_TEST_DATABASE", "sqlite") == "postgresql"
+"""Whether the services of all tests keep their rows in PostgreSQL."""
+
+
+@functools.cache
+def _migrated_on_postgres() -> str:
+    """The same on a server, where databases are copied too; its name."""
+    url = engines.postgres_url()
+    db = Database(url)
+    db.migrate()
+    db.close()
+    return url.rpartition("/")[2]
+
+
+def sql_url(data_dir: Path) -> str | None:
+    """The database of a data root, with all tables; None for the one that lies in it."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    if ON_POSTGRES:
+        if data_dir not in _URLS:
+            _URLS[data_dir] = engines.postgres_url(_migrated_on_postgres())
+        return _URLS[data_dir]
+    if not (data_dir / "zhiku.db").exists():
+        shutil.copy(_migrated(), data_dir / "zhiku.db")
+    return None
+
+
+_URLS: dict[Path, str] = {}
+
+
 def fake_settings(data_dir: Path, **changes: Any) -> Settings:
     """Settings with an embedder of known vectors and no language model; the tables are there already."""
-    if not (data_dir / "zhiku.db").exists():
-        data_dir.mkdir(parents=True, exist_ok=True)
-        shutil.copy(_migrated(), data_dir / "zhiku.db")
+    url = changes["database_url"] if "database_url" in changes else sql_url(data_dir)
     fakes = [
         EmbeddingModelSettings(name="fake", provider="fake", options={"dimension": 16}),
         EmbeddingModelSettings(name="fake8", provider="fake", options={"dimension": 8}),
@@ -73,6 +100,7 @@ def fake_settings(data_dir: Path, **changes: Any) -> Settings:
         "data_dir": data_dir,
         "embedding_models": fakes,
         "default_embed_model": "fake",
+        **({"database_url": url} if url else {}),
         **changes,
     }
     return Settings(**values)
@@ -93,6 +121,15 @@ def app_of(settings: Settings) -> FastAPI:
     app.state.settings = settings
     _LENT.append(app)
     return app
+
+
+@pytest.fixture(autouse=True)
+def _databases_go() -> Iterator[None]:
+    """What a test has made on the server; what its module shares was there before."""
+    before = set(_URLS)
+    yield
+    for data_dir in _URLS.keys() - before:
+        engines.drop_database(_URLS.pop(data_dir))
 
 
 @pytest.fixture(autouse=True)

@@ -194,15 +194,23 @@ def postgres() -> Postgres:
     return _postgres()
 
 
-def postgres_url() -> str:
-    """URL (`postgresql://…`) of a new, empty database on the PostgreSQL of this process."""
+def postgres_url(template: str = "template1") -> str:
+    """URL (`postgresql://…`) of a new database on the PostgreSQL of this process: an empty one, or a copy of another."""
     server = postgres()
     import psycopg
 
     name = f"test_{uuid4().hex[:12]}"
     with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
     return server.url(name)
+
+
+def drop_database(url: str) -> None:
+    """Delete a database of `postgres_url`, whoever still uses it."""
+    import psycopg
+
+    with psycopg.connect(postgres().url("postgres"), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)".encode())
 
 
 class Milvus(Engine):

@@ -45,6 +45,23 @@ def _sqlite(element: Any, compiler: Any, **kw: Any) -> str:
     return f"json_type({column}, '$.\"' || {key} || '\"')"
 
 
+class by_code(GenericFunction[str]):  # noqa: N801
+    """A text that is compared by code points, not by the rules of the database's language."""
+
+    type = String()
+    inherit_cache = True
+
+
+@compiles(by_code, "postgresql")
+def _collated(element: Any, compiler: Any, **kw: Any) -> str:
+    return f'({compiler.process(element.clauses, **kw)} COLLATE "C")'
+
+
+@compiles(by_code)
+def _as_it_is(element: Any, compiler: Any, **kw: Any) -> str:
+    return f"({compiler.process(element.clauses, **kw)})"
+
+
 def sql_of(condition: Condition) -> ColumnElement[bool]:
     """A filter as a condition on chunks joined with their files; never NULL."""
     if isinstance(condition, Compare):
@@ -91,7 +108,8 @@ def _column(column: tuple[Any, type], kind: str, value: Scalar) -> ColumnElement
         return expression.is_(None) if kind == "eq" else false()
     if isinstance(value, bool) or not isinstance(value, (int, float) if expected is int else expected):
         return false()
-    return func.coalesce(_OPERATORS[kind](expression, value), false())
+    left = by_code(expression) if expected is str else expression
+    return func.coalesce(_OPERATORS[kind](left, value), false())
 
 
 def _value(column: Any, found: ColumnElement[str], key: str, kind: str, value: Scalar) -> ColumnElement[bool]:
@@ -100,7 +118,7 @@ def _value(column: Any, found: ColumnElement[str], key: str, kind: str, value: S
     if isinstance(value, bool):
         left = column[key].as_boolean()
     elif isinstance(value, str):
-        left = column[key].as_string()
+        left = by_code(column[key].as_string())
     else:
         left = column[key].as_float()
     return case((found.in_(_KINDS[type(value)]), _OPERATORS[kind](left, value)), else_=false())

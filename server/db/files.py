@@ -31,6 +31,10 @@ _FILE: Select[*tuple[Any, ...]] = select(
 )
 
 
+_NO_ESCAPE = "\x01"
+"""No name has it; without one, some databases take the backslash, and refuse patterns that end in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentInfo:
     """The searchable version of a file's text."""
@@ -66,7 +70,9 @@ def get(sql: Connection, file_id: int) -> StoredFile | None:
 
 def list_like(sql: Connection, kb_id: int, pattern: str) -> list[str]:
     """Names of the files that fit an SQL pattern; case does not count."""
-    return list(sql.scalars(select(FileRow.name).where(FileRow.kb_id == kb_id, FileRow.name.ilike(pattern))))
+    plain = pattern.replace(_NO_ESCAPE, "")
+    fits = FileRow.name.ilike(plain, escape=_NO_ESCAPE)
+    return list(sql.scalars(select(FileRow.name).where(FileRow.kb_id == kb_id, fits)))
 
 
 def find_uid(sql: Connection, kb_id: int, uid: str) -> StoredFile | None:

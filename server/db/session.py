@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from server.errors import ConfigurationError
+from server.errors import ConfigurationError, MissingDependency
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 # Errors must not show what was written: passwords of files among it.
 _QUIET: dict[str, Any] = {"hide_parameters": True}
+_POSTGRES = {
+    "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
+    "application_name": "zhiku",
+}  # fmt: skip
+"""A server that does not answer is noticed, and one notices that this process is gone."""
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -46,6 +51,44 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+_LOCKS = 0x7A68  # "zh": locks of other programs in the same database have other numbers
+_LIMITS = text(
+    "SELECT set_config('lock_timeout', '60s', true), set_config('idle_in_transaction_session_timeout', '120s', true)"
+)
+"""Like SQLite, give up after a minute of waiting; a process that hangs must not stop all others for ever."""
+_ALONE = text(f"SELECT pg_advisory_xact_lock({_LOCKS}, 0)")
+_IN_ONE_KB = text(
+    f"SELECT pg_advisory_xact_lock_shared({_LOCKS}, 0), pg_advisory_xact_lock({_LOCKS}, CAST(:kb AS int))"
+)
+_MOST_LOCKS = 0x7FFFFFFF
+
+
+def _take_turn(connection: Connection, kb_id: int) -> None:
+    """Let one writer at a time through, as SQLite does, or one at a time for each knowledge base."""
+    if connection.dialect.name != "postgresql":
+        return
+    connection.execute(_LIMITS)
+    if kb := kb_id % _MOST_LOCKS:
+        connection.execute(_IN_ONE_KB, {"kb": kb})
+    else:
+        connection.execute(_ALONE)
+
+
+def url_of(text: str) -> URL:
+    """A database's URL with the driver that this service uses; `postgres://` is what many providers write.
+
+    Raises:
+        ConfigurationError: it is no URL.
+    """
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise ConfigurationError(
+            "database_url 不是有效的 URL / database_url is no URL, such as postgresql://user:password@host:5432/name"
+        ) from None
+    return url.set(drivername="postgresql+psycopg") if url.drivername in ("postgres", "postgresql") else url
+
+
 def _newest() -> str:
     """The revision that this code needs: migrations are numbered files."""
     return max(path.name.split("_")[0] for path in (MIGRATIONS / "versions").glob("[0-9]*.py"))
@@ -59,23 +102,44 @@ class Database:
             sql.execute(insert(KnowledgeBaseRow).values(name="docs"))
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.engine: Engine = self._create_engine()
+    def __init__(self, url: str, connections: int = 40) -> None:
+        """At most so many `connections` at a time; nothing is opened yet.
+
+        Raises:
+            ConfigurationError: it is no URL. MissingDependency: the driver of its database is not installed.
+        """
+        self._url = url_of(url)
+        self._connections = connections
+        try:
+            self.engine: Engine = self._create_engine()
+        except (ModuleNotFoundError, NoSuchModuleError) as error:
+            raise MissingDependency(
+                f"数据库需要安装驱动 / the database {self._url.get_backend_name()} needs its driver: "
+                f"pip install 'zhiku[pg]' ({error})"
+            ) from error
         self._writer = threading.RLock()
 
     def _create_engine(self) -> Engine:
-        parsed = make_url(self.url)
-        if parsed.get_backend_name() != "sqlite":
-            return create_engine(parsed, pool_size=20, max_overflow=20, pool_pre_ping=True, **_QUIET)
-        if parsed.database:
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(
-            parsed, pool_size=20, max_overflow=40, connect_args={"check_same_thread": False}, **_QUIET
-        )
+        pool = {"pool_size": min(20, self._connections), "max_overflow": max(0, self._connections - 20)}
+        if self._url.get_backend_name() != "sqlite":
+            return self._create_server_engine(pool)
+        if self._url.database:
+            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(self._url, connect_args={"check_same_thread": False}, **pool, **_QUIET)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
+
+    def _create_server_engine(self, pool: dict[str, int]) -> Engine:
+        postgres = self._url.get_backend_name() == "postgresql"
+        # what the URL says itself goes first
+        given = {key: value for key, value in _POSTGRES.items() if key not in self._url.query} if postgres else {}
+        return create_engine(self._url, pool_pre_ping=True, connect_args=given, **pool, **_QUIET)
+
+    @property
+    def shown(self) -> str:
+        """The URL without its password."""
+        return self._url.render_as_string(hide_password=True)
 
     @property
     def is_sqlite(self) -> bool:
@@ -92,14 +156,17 @@ class Database:
             yield connection
 
     @contextlib.contextmanager
-    def write(self) -> Iterator[Connection]:
-        """A transaction that commits at the end, or rolls back on an exception.
+    def write(self, kb_id: int = 0) -> Iterator[Connection]:
+        """A transaction that commits at the end, or rolls back on an exception. Writers take turns, so what it has
+        read is still true when it commits.
 
-        SQLite has one writer: threads of this process queue up fairly instead of polling its lock.
+        Whoever touches nothing but one knowledge base says so by its `kb_id`: on PostgreSQL, writers to other ones need
+        not wait. SQLite has one writer: threads of this process queue up fairly instead of polling its lock.
         """
         with self._writer if self.is_sqlite else contextlib.nullcontext():
             connection = self.engine.connect().execution_options(zhiku_write=True)
             with connection, connection.begin():
+                _take_turn(connection, kb_id)
                 yield connection
 
     def migrate(self, patience: float = 60.0) -> None:
@@ -132,9 +199,9 @@ class Database:
                     return
             except OperationalError as error:
                 if time.monotonic() > deadline:
-                    shown = make_url(self.url).render_as_string(hide_password=True)
                     raise ConfigurationError(
-                        f"数据库连接失败 / cannot reach the database {shown}: {error.orig}"
+                        f"数据库连接失败，请检查 database_url 和数据库服务 / cannot reach the database, look at "
+                        f"database_url and at its server: {self.shown}: {error.orig}"
                     ) from None
                 time.sleep(min(1.0, patience / 10))
 

@@ -176,7 +176,7 @@ class JobRunner:
             log.exception("job %s (%s) failed", job.id, job.kind)
         if self._stop.is_set() and state == "cancelled":
             return
-        with self._db.write() as sql:
+        with self._db.write(job.kb_id) as sql:
             jobs.finish(sql, job.id, state, reason, last)
         self._changed.notify()
         self._queued.notify()
@@ -184,7 +184,7 @@ class JobRunner:
     def _record(self, job: Job, step: Progress) -> None:
         if self._stop.is_set():
             raise _stopping()
-        with self._db.write() as sql:
+        with self._db.write(job.kb_id) as sql:
             if not jobs.progress(sql, job.id, step.finished, step.total, step.event):
                 raise JobCancelled("任务已被取消 / the job was cancelled")
         self._changed.notify()

@@ -164,7 +164,7 @@ class Pipeline:
                     continue
                 chunks = [chunk for part in batch.parts for chunk in part.chunks]
                 languages = [language(chunk.text) for chunk in chunks]
-                with self._db.write() as sql:
+                with self._db.write(work.file.kb_id) as sql:
                     self._require_current(sql, work.file, work.generation)
                     document_id = document_id or self._begin(sql, work)
                     for part in batch.parts:
@@ -297,17 +297,17 @@ class Pipeline:
             try:
                 vectors = embed_checked(model, generation, [text for _, text, _ in step])
             except EmbeddingError:
-                with self._db.write() as sql:  # what was paid for is kept
+                with self._db.write(file.kb_id) as sql:  # what was paid for is kept
                     self._add_vectors(sql, file, generation, draft, ready)
                 raise
             good = np.isfinite(vectors).all(axis=1)
             ready |= {step[row][0]: pack(vectors[row]) for row in np.flatnonzero(good).tolist()}
             seen, bad = seen + len(step), bad + int((~good).sum())
             if seen < waiting and time.monotonic() - committed > _COMMIT_SECONDS:
-                with self._db.write() as sql:
+                with self._db.write(file.kb_id) as sql:
                     self._add_vectors(sql, file, generation, draft, ready)
                 done, ready, committed = done + len(ready), {}, time.monotonic()
-        with self._db.write() as sql:
+        with self._db.write(file.kb_id) as sql:
             self._add_vectors(sql, file, generation, draft, ready)
             self._publish(sql, file, generation, draft, bad)
         yield Progress(draft.total, draft.total)
@@ -345,7 +345,7 @@ class Pipeline:
         self._set_state(sql, file, generation, state, reason)
 
     def _fail(self, file: StoredFile, generation: Generation, reason: str) -> None:
-        with self._db.write() as sql:
+        with self._db.write(file.kb_id) as sql:
             files.drop_documents(sql, files.unpublished_documents(sql, file.id, generation.id, begun_only=True))
             live = files.live_document(sql, file.id, generation.id)
             current = live is not None and live.file_version == file.file_version

@@ -117,7 +117,7 @@ class KBContext:
             files=store,
             embeddings=embeddings,
             pipeline=Pipeline(db, store, embeddings),
-            index_dir=root / "index",
+            index_dir=(settings.index_dir or root / "index").resolve(),
             keyword_pool=CachePool(settings.cached_vs_num * 4),
             vector_pool=CachePool(settings.cached_vs_num, lambda index: index.save_if_large()),
             graph_pool=CachePool(settings.cached_vs_num),

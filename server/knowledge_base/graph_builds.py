@@ -101,7 +101,7 @@ class GraphHandler:
         """One pass over what waits after the other, until one finds nothing; then what follows from all chunks."""
         while (yield from self._pass(job)):
             pass
-        with self._context.db.write() as sql:
+        with self._context.db.write(job.kb_id) as sql:
             forgotten = forget_edits(sql, _knowledge_base(sql, job))
         try:
             yield from self._summarize(job)
@@ -123,7 +123,7 @@ class GraphHandler:
         waiting = takewhile(lambda _: options.budget is None or spent < options.budget, self._waiting(job))
         for items in extractor.read(waiting):
             if items:
-                with self._context.db.write() as sql:
+                with self._context.db.write(job.kb_id) as sql:
                     graphs.add(sql, kb.generation.id, extractor.recipe, items)
             count += sum(not item.open for item in items)
             spent += sum(item.tokens for item in items)

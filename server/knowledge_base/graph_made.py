@@ -59,7 +59,7 @@ class Basis:
         Raises:
             Outdated: a chunk that was there has been changed or deleted. Others may have come.
         """
-        with context.db.write() as sql:
+        with context.db.write(self.kb.id) as sql:
             now = kbs.get(sql, self.kb.id, lock=True)
             changes = kbs.changes_since(sql, now, self.version) if now else None
             if changes is None or any(one.lo <= self.last_chunk and not one.vectors_only for one in changes):
@@ -173,7 +173,8 @@ def vectors_wanted(context: KBContext, kb: KnowledgeBase) -> VectorsWanted:
     """What is to be done for the vectors of what is said."""
     with opened(context, kb) as index:
         stored, texts = index.vectors.digests, dict(index.texts())
-        missing = [(item, said.text) for item, said in texts.items() if stored.get(item) != said.digest]
+        # in the order of their index, so that a transaction changes few of its pages
+        missing = sorted((item, said.text) for item, said in texts.items() if stored.get(item) != said.digest)
         stale = [item for item, digest in stored.items() if item not in texts or texts[item].digest != digest]
         return VectorsWanted(Basis.of(kb, index), missing, stale)
 

@@ -148,7 +148,7 @@ class Indexes:
         model = self._context.embeddings.get(generation.embed_model)
         cut = snippets(sample)
         fitted = base.fit(np.stack([model.embed_query(text) for text in cut]), [language(text) for text in cut])
-        with self._context.db.write() as sql:
+        with self._context.db.write(generation.kb_id) as sql:
             kbs.set_transform(sql, generation, fitted.to_bytes(), count)
         return True
 

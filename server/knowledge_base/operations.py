@@ -146,7 +146,7 @@ class Operations:
 
         A client that lost patience sends its upload again: the same bytes join the work under way.
         """
-        with self._context.db.write() as sql:
+        with self._context.db.write(kb.id) as sql:
             if kbs.get(sql, kb.id) is None:
                 raise NotFound(f"未找到知识库 {kb.name}")
             known = files.find(sql, kb.id, label)
@@ -166,7 +166,7 @@ class Operations:
         """Keep a password that was given, "" for none; work under way with another one is given up."""
         if password is None or (password or None) == file.password:
             return
-        with self._context.db.write() as sql:
+        with self._context.db.write(kb.id) as sql:
             files.set_password(sql, file.id, password or None)
             older = job_rows.active(sql, kb.id, INGEST, file.id)
             job_rows.cancel(sql, [job.id for job in older], "已有新的密码 / another password was given")
@@ -187,7 +187,7 @@ class Operations:
             self._require_loader(file)
         if said is not None:
             payload["graph"] = [graphs.dump(one).decode() for one in said]
-        with self._context.db.write() as sql:
+        with self._context.db.write(kb.id) as sql:
             if files.get(sql, file.id) is None:
                 raise NotFound(f"未找到文件 {file.name}")
             under_way = job_rows.active(sql, kb.id, INGEST, file.id)
@@ -332,7 +332,7 @@ def check_split(options: SplitOptions) -> None:
 
 def settle_file(context: KBContext, job: Job) -> None:
     """Tell how far a file is whose job was cancelled."""
-    with context.db.write() as sql:
+    with context.db.write(job.kb_id) as sql:
         current = job_rows.get(sql, job.id)
         kb, file = kbs.get(sql, job.kb_id), files.get(sql, job.file_id or 0)
         if current is None or current.state != "cancelled" or kb is None or file is None:
@@ -383,7 +383,7 @@ class IngestHandler:
             raise
         self._tell(job, kb, file)
         if kb.generation.has_graph:
-            with self._context.db.write() as sql:
+            with self._context.db.write(kb.id) as sql:
                 queue_build(sql, self._context, kb, again=True)  # reports wait for the last file
         with self._context.db.read() as sql:
             waiting = [other for other in job_rows.active(sql, kb.id, INGEST) if other.id != job.id]
@@ -397,7 +397,7 @@ class IngestHandler:
         brought = job.payload.get("graph")
         if brought is None:
             return
-        with self._context.db.write() as sql:
+        with self._context.db.write(kb.id) as sql:
             chunks = chunk_rows.of_files(sql, kb.generation.id, [file.name])
             said = [
                 Extracted(chunk.id, text_hash(chunk.text), graphs.load(brought[chunk.ordinal].encode()))

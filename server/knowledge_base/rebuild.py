@@ -45,7 +45,7 @@ class RebuildHandler:
 
     def _generation(self, job: Job, kb: KnowledgeBase) -> Generation:
         """The generation that this job began, or a new one."""
-        with self._context.db.write() as sql:
+        with self._context.db.write(kb.id) as sql:
             known = job.payload.get("generation_id")
             if known and (found := kbs.get_generation(sql, known)):
                 return found
@@ -117,7 +117,7 @@ class _Rebuild:
     def swap(self) -> bool:
         """Point searchers to the new generation, unless a file came in between."""
         KBServiceFactory.get_service_of_generation(self.kb.name, self.new).catch_up()
-        with self.context.db.write() as sql:
+        with self.context.db.write(self.kb.id) as sql:
             if _waiting(sql, self.kb.id, self.new, self.failures):
                 return False
             kbs.set_generation(sql, self.kb.id, self.new.id)

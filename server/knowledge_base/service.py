@@ -238,7 +238,7 @@ class KBService(StoreHooks):
     def delete_doc(self, kb_file: StoredFile, *, delete_content: bool = False) -> None:
         """Take a file out of the search, and off the server when `delete_content`; `settle` once afterwards."""
         context = self.context
-        with context.db.write() as sql:
+        with context.db.write(kb_file.kb_id) as sql:
             job_rows.forget_file(sql, kb_file.id)
             gone = files.drop_documents(sql, files.all_documents(sql, kb_file.id))
             if delete_content:
@@ -307,7 +307,7 @@ class KBService(StoreHooks):
             NotFound: an id is not in this knowledge base.
         """
         kb = self.kb()
-        with self.context.db.write() as sql:
+        with self.context.db.write(kb.id) as sql:
             present = _present(sql, kb, ids)
             chunk_rows.set_enabled(sql, ids, enabled=enabled)
             _keep_edits(sql, present.values())
@@ -331,7 +331,7 @@ class KBService(StoreHooks):
             before = _present(sql, kb, docs)
         fresh = {chunk_id: chunk for chunk_id, chunk in edits.items() if chunk.text != before[chunk_id].text}
         vectors = self._embed_edits(kb.generation, fresh)
-        with self.context.db.write() as sql:
+        with self.context.db.write(kb.id) as sql:
             present = _present(sql, kb, docs)
             for chunk_id, chunk in edits.items():
                 chunk_rows.set_metadata(sql, chunk_id, chunk.metadata)
