@@ -11,12 +11,20 @@ import pytest
 
 from server.db.vectors import FloatArray
 from server.domain import KnowledgeBase
-from server.errors import AlreadyExists, DimensionMismatch, InvalidRequest, MissingDependency, NotFound
+from server.errors import (
+    AlreadyExists,
+    ConfigurationError,
+    DimensionMismatch,
+    InvalidRequest,
+    MissingDependency,
+    NotFound,
+)
 from server.knowledge_base.context import KBContext, Space
 from server.knowledge_base.factory import BACKENDS, KBServiceFactory, SupportedVSType
 from server.knowledge_base.service import KBService
 from server.knowledge_base.store_clients import StoreClients
 from server.runtime import Runtime
+from tests import engines
 from tests.conftest import fake_settings
 from tests.contract.stores import STORES, WITH_SERVER, Store, store_of
 
@@ -221,6 +229,25 @@ def test_a_missing_driver_is_named_with_what_installs_it(plain: KBContext, monke
     monkeypatch.setitem(BACKENDS, SupportedVSType.PG, "no_such_driver:Service")
     with pytest.raises(MissingDependency, match=r"pip install 'zhiku\[pg\]'"):
         KBServiceFactory.get_service("x", "pg")
+
+
+@pytest.mark.parametrize("url", ["host=here password=s3cret", "mysql://me:s3cret@here/db", "postgresql//me:s3cret@x"])
+def test_an_address_of_postgresql_that_is_none_is_not_repeated(tmp_path: Path, url: str) -> None:
+    engines.need("pg", "psycopg", "pgvector")
+    from server.knowledge_base.backends.pg_connections import url_of
+
+    with pytest.raises(ConfigurationError, match="ZHIKU_PG__URL") as told:
+        url_of(fake_settings(tmp_path, pg={"url": url}))
+    assert "s3cret" not in str(told.value)
+    assert told.value.__suppress_context__ or told.value.__context__ is None
+
+
+def test_the_sql_database_holds_vectors_too_when_it_can(tmp_path: Path) -> None:
+    engines.need("pg", "psycopg", "pgvector")
+    from server.knowledge_base.backends.pg_connections import url_of
+
+    settings = fake_settings(tmp_path, database_url="postgresql+psycopg://me:pass%40word@here/db")
+    assert url_of(settings) == "postgresql://me:pass%40word@here/db"
 
 
 def test_the_factory_knows_its_stores(plain: KBContext) -> None:
