@@ -98,7 +98,8 @@ class Engine(ABC):
         deadline = time.monotonic() + _PATIENCE
         while not self.ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError((self.folder / "server.log").read_text(errors="replace")[-3000:])
+                said = (self.folder / "server.log").read_text(errors="replace")
+                raise AssertionError(f"{said[:2000]}\n…\n{said[-2000:]}")
             time.sleep(0.05)
 
     def stop(self, number: int = signal.SIGINT) -> None:
@@ -239,6 +240,13 @@ class Milvus(Engine):
         config.resolve()
         milvus._initialize_data_files(str(self.folder))
         self._health = free_port()
+        self._etcd = self.folder / "etcd.yaml"
+        client, peer = (f"http://127.0.0.1:{port}" for port in (ports["etcd_port"], free_port()))
+        # else the etcd inside takes its usual ports, and there can be one Milvus on a machine only
+        self._etcd.write_text(
+            f"listen-client-urls: {client}\nadvertise-client-urls: {client}\nlisten-peer-urls: {peer}\n"
+            f"initial-advertise-peer-urls: {peer}\ninitial-cluster: default={peer}\n"
+        )
 
     def command(self) -> list[str | Path]:
         return [self.folder / "bin" / "milvus", "run", "standalone"]
@@ -247,6 +255,7 @@ class Milvus(Engine):
         return {
             **super().environment(),
             "DEPLOY_MODE": "STANDALONE",
+            "ETCD_CONFIG_PATH": str(self._etcd),
             "METRICS_PORT": str(self._health),
             "MILVUS_RUN_DIR": str(self.folder / "run"),
             "LD_LIBRARY_PATH": str(self.folder / "bin"),
