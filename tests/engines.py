@@ -18,9 +18,9 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -98,7 +98,8 @@ class Engine(ABC):
         deadline = time.monotonic() + _PATIENCE
         while not self.ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError((self.folder / "server.log").read_text(errors="replace")[-3000:])
+                said = (self.folder / "server.log").read_text(errors="replace")
+                raise AssertionError(f"{said[:2000]}\n…\n{said[-2000:]}")
             time.sleep(0.05)
 
     def stop(self, number: int = signal.SIGINT) -> None:
@@ -117,11 +118,25 @@ class Engine(ABC):
 _RUNNING: list[Engine] = []
 
 
-def running(engine: Engine) -> Engine:
-    """The server, started, until the tests are over."""
-    _RUNNING.append(engine)
-    engine.start()
-    return engine
+E = TypeVar("E", bound=Engine)
+
+
+def running(make: Callable[[], E]) -> E:
+    """A server, started, until the tests are over; on a machine under load one may die at its start, or find that
+    somebody else has its port."""
+    for attempts_left in (2, 1, 0):
+        engine = make()
+        _RUNNING.append(engine)
+        try:
+            engine.start()
+        except AssertionError:
+            if not attempts_left:
+                raise
+            _RUNNING.remove(engine)
+            engine.remove()
+        else:
+            return engine
+    raise AssertionError("not reached")
 
 
 def remove_all() -> None:
@@ -183,9 +198,7 @@ class Postgres(Engine):
 
 @functools.cache
 def _postgres() -> Postgres:
-    server = Postgres()
-    running(server)
-    return server
+    return running(Postgres)
 
 
 def postgres() -> Postgres:
@@ -227,6 +240,13 @@ class Milvus(Engine):
         config.resolve()
         milvus._initialize_data_files(str(self.folder))
         self._health = free_port()
+        self._etcd = self.folder / "etcd.yaml"
+        client, peer = (f"http://127.0.0.1:{port}" for port in (ports["etcd_port"], free_port()))
+        # else the etcd inside takes its usual ports, and there can be one Milvus on a machine only
+        self._etcd.write_text(
+            f"listen-client-urls: {client}\nadvertise-client-urls: {client}\nlisten-peer-urls: {peer}\n"
+            f"initial-advertise-peer-urls: {peer}\ninitial-cluster: default={peer}\n"
+        )
 
     def command(self) -> list[str | Path]:
         return [self.folder / "bin" / "milvus", "run", "standalone"]
@@ -235,6 +255,7 @@ class Milvus(Engine):
         return {
             **super().environment(),
             "DEPLOY_MODE": "STANDALONE",
+            "ETCD_CONFIG_PATH": str(self._etcd),
             "METRICS_PORT": str(self._health),
             "MILVUS_RUN_DIR": str(self.folder / "run"),
             "LD_LIBRARY_PATH": str(self.folder / "bin"),
@@ -265,9 +286,7 @@ class Chroma(Engine):
 
 @functools.cache
 def _milvus() -> Milvus:
-    server = Milvus()
-    running(server)
-    return server
+    return running(Milvus)
 
 
 def milvus() -> Milvus:
@@ -278,9 +297,7 @@ def milvus() -> Milvus:
 
 @functools.cache
 def _chroma() -> Chroma:
-    server = Chroma()
-    running(server)
-    return server
+    return running(Chroma)
 
 
 def chroma() -> Chroma:

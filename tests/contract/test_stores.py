@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,22 @@ import pytest
 
 from server.db.vectors import FloatArray
 from server.domain import KnowledgeBase
-from server.errors import AlreadyExists, DimensionMismatch, InvalidRequest, MissingDependency, NotFound
+from server.errors import (
+    AlreadyExists,
+    ConfigurationError,
+    DimensionMismatch,
+    InvalidRequest,
+    MissingDependency,
+    NotFound,
+)
 from server.knowledge_base.context import KBContext, Space
 from server.knowledge_base.factory import BACKENDS, KBServiceFactory, SupportedVSType
 from server.knowledge_base.service import KBService
+from server.knowledge_base.store_clients import StoreClients
 from server.runtime import Runtime
+from tests import engines
 from tests.conftest import fake_settings
-from tests.contract.stores import STORES, Store, store_of
+from tests.contract.stores import STORES, WITH_SERVER, Store, store_of
 
 DIMENSION = 32
 
@@ -85,6 +95,9 @@ def test_adding_again_replaces(service: KBService, space: Space) -> None:
     assert sorted(service.do_ids(space)) == [1, 2, 3]
     assert service.do_search(space, stored[1], 3)[-1] == 2
     assert service.do_search(space, -stored[1], 1) == [2]
+    service.do_add_doc(space, [4, 3], -stored[[0, 2]])  # one of them is new
+    assert sorted(service.do_ids(space)) == [1, 2, 3, 4]
+    assert service.do_search(space, stored[2], 4)[0] == 1
 
 
 def test_deleting_takes_ranges_and_nothing_else(service: KBService, space: Space) -> None:
@@ -103,6 +116,23 @@ def test_versions_and_clearing(service: KBService, space: Space) -> None:
     service.do_clear_vs(space)
     assert service.do_version(space) == 0
     assert list(service.do_ids(space)) == []
+    service.do_add_doc(space, [1], vectors(1))
+    assert service.do_version(space) == 0  # else a crash now would leave a half that says it is whole
+
+
+@pytest.mark.parametrize("store", WITH_SERVER, indirect=True)
+def test_what_another_process_does_is_seen(service: KBService, space: Space) -> None:
+    elsewhere = replace(service.context, store_clients=StoreClients())
+    other = type(service)(service.kb_name, context=elsewhere)
+    service.do_add_doc(space, [1, 2], vectors(2))
+    service.do_commit(space, 1)
+    assert sorted(service.do_search(space, vectors(1)[0], 9)) == [1, 2]
+    other.do_clear_vs(space)
+    other.do_add_doc(space, [3], vectors(1))
+    other.do_commit(space, 2)
+    assert service.do_search(space, vectors(1)[0], 9) == [3]
+    assert service.do_version(space) == 2
+    elsewhere.store_clients.close()
 
 
 def test_two_knowledge_bases_do_not_meet(service: KBService, space: Space) -> None:
@@ -199,6 +229,25 @@ def test_a_missing_driver_is_named_with_what_installs_it(plain: KBContext, monke
     monkeypatch.setitem(BACKENDS, SupportedVSType.PG, "no_such_driver:Service")
     with pytest.raises(MissingDependency, match=r"pip install 'zhiku\[pg\]'"):
         KBServiceFactory.get_service("x", "pg")
+
+
+@pytest.mark.parametrize("url", ["host=here password=s3cret", "mysql://me:s3cret@here/db", "postgresql//me:s3cret@x"])
+def test_an_address_of_postgresql_that_is_none_is_not_repeated(tmp_path: Path, url: str) -> None:
+    engines.need("pg", "psycopg", "pgvector")
+    from server.knowledge_base.backends.pg_connections import url_of
+
+    with pytest.raises(ConfigurationError, match="ZHIKU_PG__URL") as told:
+        url_of(fake_settings(tmp_path, pg={"url": url}))
+    assert "s3cret" not in str(told.value)
+    assert told.value.__suppress_context__ or told.value.__context__ is None
+
+
+def test_the_sql_database_holds_vectors_too_when_it_can(tmp_path: Path) -> None:
+    engines.need("pg", "psycopg", "pgvector")
+    from server.knowledge_base.backends.pg_connections import url_of
+
+    settings = fake_settings(tmp_path, database_url="postgresql+psycopg://me:pass%40word@here/db")
+    assert url_of(settings) == "postgresql://me:pass%40word@here/db"
 
 
 def test_the_factory_knows_its_stores(plain: KBContext) -> None:

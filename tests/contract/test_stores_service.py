@@ -248,6 +248,19 @@ def test_an_engine_that_is_down_is_named_and_comes_back(name: str, tmp_path: Pat
             assert list_doomed(sql) == []
 
 
+@pytest.mark.parametrize("name", ["pg", "chroma-http"])
+def test_a_server_that_was_started_again_is_not_missed(name: str, tmp_path: Path) -> None:
+    store = store_of(name)
+    assert store.engine is not None
+    with running(store.settings(tmp_path)) as api:
+        api.create("kb")
+        api.upload("kb", {"a.txt": "first text"})
+        assert api.texts("kb", "text") == ["first text"]
+        store.engine.stop()
+        store.engine.start()
+        assert api.texts("kb", "text") == ["first text"]
+
+
 class Gone(Exception):
     """What a driver raises."""
 

@@ -23,7 +23,7 @@ from server.knowledge_base.store_clients import Driver
 
 _INDEX_FROM = 20_000
 """Vectors from which an HNSW index is worth its making: below, an exact search takes a few milliseconds."""
-_EXACT_UP_TO = 20_000
+_EXACT_UP_TO = 5_000
 """A filter that leaves so few is searched exactly; an index would be walked past all that it leaves out."""
 _TABLE: LiteralString = (
     "CREATE TABLE IF NOT EXISTS {table} (id bigint PRIMARY KEY, embedding halfvec({dimension}) NOT NULL)"

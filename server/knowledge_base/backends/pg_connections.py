@@ -11,6 +11,7 @@ import psycopg
 from pgvector.psycopg import register_vector
 from psycopg import errors, sql
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from configs import Settings
 from server.errors import ConfigurationError
@@ -93,9 +94,12 @@ def url_of(settings: Settings) -> str:
     Raises:
         ConfigurationError: the settings do not say it.
     """
-    if settings.pg.url is not None:
-        return settings.pg.url.get_secret_value()
-    url = make_url(settings.sql_url)
+    given = settings.pg.url.get_secret_value() if settings.pg.url is not None else settings.sql_url
+    wanted = ConfigurationError("请设置 / set pg.url (ZHIKU_PG__URL): postgresql://user:password@host/database")
+    try:
+        url = make_url(given)
+    except ArgumentError:
+        raise wanted from None  # the error itself could show the password
     if url.get_backend_name() != "postgresql":
-        raise ConfigurationError("请设置 / set pg.url (ZHIKU_PG__URL): postgresql://user:password@host/database")
+        raise wanted
     return url.set(drivername="postgresql").render_as_string(hide_password=False)
