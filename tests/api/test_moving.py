@@ -108,7 +108,7 @@ def test_a_search_that_began_before_a_move_starts_again(api: Api, kind: SearchTy
     assert service is not None
     before = service.kb()
     migrate(api, vs_type="graph")
-    question = Question.of("file3 line5", np.ones(16, np.float32) / 4)
+    question = Question.of("file3 line5", np.full(16, 0.25, np.float32))
     with service.context.db.read() as sql, pytest.raises(StaleIndex):
         service.indexes.search(sql, before, question, Wanted(3, 4.0, kind, gate=False))
     assert service.search_docs("file3 line5", 3, 4.0, kind)
