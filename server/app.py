@@ -31,7 +31,7 @@ from server.api import (
     summaries,
     temporary,
 )
-from server.api.text import safe_json
+from server.api.text import clean_text, safe_json
 from server.errors import ZhikuError
 from server.runtime import Runtime
 
@@ -98,7 +98,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         status, kind = openai_shapes.status_of(error)
         return JSONResponse(openai_shapes.error_json(error.message, kind), status_code=status)
     code, message = (error.code, error.message) if isinstance(error, ZhikuError) else (500, "")
-    body: dict[str, Any] = {"code": code, "msg": message, "data": None}
+    body: dict[str, Any] = {"code": code, "msg": clean_text(message), "data": None}
     return JSONResponse(body)
 
 

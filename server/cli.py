@@ -254,6 +254,26 @@ def kb_remove(
     raise typer.Exit(1 if failed else 0)
 
 
+@kb_app.command("migrate")
+def kb_migrate(
+    name: Annotated[str, typer.Argument(help="知识库 / the knowledge base")],
+    to: Annotated[str | None, typer.Option(help="另一种向量库 / another vector store")] = None,
+    embed_model: Annotated[str | None, typer.Option(help="另一个向量模型 / another embedding model")] = None,
+    back: Annotated[bool, typer.Option("--back", help="回到上一个模型 / to the model before the last move")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Move a knowledge base to another vector store or embedding model while it is searched.
+    把知识库迁移到另一种向量库或向量模型，期间照常可搜索。"""
+    with opened_runtime(data_dir) as runtime, working(runtime):
+        job_id = runtime.service.operations.migrate(name, vs_type=to, embed_model=embed_model, back=back)
+        for (job,) in runtime.service.runner.wait_blocking([job_id]):
+            errors.print(f"{job.finished} / {job.total}", end="\r", highlight=False)
+    if job.state != "done":
+        errors.print(job.reason or job.state, markup=False, style="red")
+        raise typer.Exit(1)
+    console.print(f"迁移完成 / moved: {name}", markup=False)
+
+
 @kb_app.command("search")
 def kb_search(
     name: Annotated[str, typer.Argument(help="知识库 / the knowledge base")],

@@ -8,6 +8,7 @@
     ├── Busy                       code 503, try again later
     ├── StoreError                 code 500, a vector store does not do what it is asked
     │   └── StoreDown              code 503, it cannot be reached
+    ├── MoveFailed                 code 500, a knowledge base stays where it is
     ├── ConfigurationError         code 500, settings contradict each other or the data
     │   └── MissingDependency      code 500, a package has to be installed
     ├── LoadError                  code 500, a file cannot be read
@@ -73,6 +74,10 @@ class Busy(ZhikuError):
     """The part that is asked for is occupied; trying again later helps."""
 
     code = 503
+
+
+class MoveFailed(ZhikuError):
+    """A knowledge base cannot be moved to another vector store or embedding model; it stays where it is."""
 
 
 class StoreError(ZhikuError):

@@ -32,6 +32,7 @@ from server.knowledge_base.expiry import drop_doomed, drop_expired
 from server.knowledge_base.factory import KBServiceFactory, vs_type_of
 from server.knowledge_base.gates import Gates
 from server.knowledge_base.graph_builds import GRAPH, INGEST, GraphHandler, queue_build
+from server.knowledge_base.moving import MOVE, MoveHandler
 from server.knowledge_base.operations import IngestHandler, Operations, service_of
 from server.knowledge_base.rebuild import REBUILD, RebuildHandler, drop_orphans
 from server.knowledge_base.search import Searcher
@@ -72,6 +73,7 @@ class Runtime:
         handlers: dict[str, Handler] = {
             INGEST: IngestHandler(context),
             REBUILD: RebuildHandler(context),
+            MOVE: MoveHandler(context),
             GRAPH: GraphHandler(context, extractors),
         }
         runner = JobRunner(db, handlers, settings.ingest_workers)

@@ -273,8 +273,9 @@ def llm_api(tmp_path: Path, llm: FakeLLM) -> Iterator[Api]:
 class ServerProcess:
     """The service as users start it: a process with its own settings files, that can be killed."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, data: Path | None = None, **settings: Any) -> None:
         self.folder = folder
+        self.data = data or folder / "data"
         self.port = free_port()
         self.config_dir = folder / "configs"
         self.config_dir.mkdir(parents=True, exist_ok=True)
@@ -282,7 +283,7 @@ class ServerProcess:
         self._process: BaseProcess | None = None
 
     def write(self, **settings: Any) -> None:
-        values = fake_settings(self.folder / "data", **settings).model_dump(mode="json", exclude_unset=True)
+        values = fake_settings(self.data, **settings).model_dump(mode="json", exclude_unset=True)
         (self.config_dir / "all.yaml").write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
 
     @property

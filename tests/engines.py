@@ -18,9 +18,9 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -118,11 +118,25 @@ class Engine(ABC):
 _RUNNING: list[Engine] = []
 
 
-def running(engine: Engine) -> Engine:
-    """The server, started, until the tests are over."""
-    _RUNNING.append(engine)
-    engine.start()
-    return engine
+E = TypeVar("E", bound=Engine)
+
+
+def running(make: Callable[[], E]) -> E:
+    """A server, started, until the tests are over; on a machine under load one may die at its start, or find that
+    somebody else has its port."""
+    for attempts_left in (2, 1, 0):
+        engine = make()
+        _RUNNING.append(engine)
+        try:
+            engine.start()
+        except AssertionError:
+            if not attempts_left:
+                raise
+            _RUNNING.remove(engine)
+            engine.remove()
+        else:
+            return engine
+    raise AssertionError("not reached")
 
 
 def remove_all() -> None:
@@ -184,9 +198,7 @@ class Postgres(Engine):
 
 @functools.cache
 def _postgres() -> Postgres:
-    server = Postgres()
-    running(server)
-    return server
+    return running(Postgres)
 
 
 def postgres() -> Postgres:
@@ -274,9 +286,7 @@ class Chroma(Engine):
 
 @functools.cache
 def _milvus() -> Milvus:
-    server = Milvus()
-    running(server)
-    return server
+    return running(Milvus)
 
 
 def milvus() -> Milvus:
@@ -287,9 +297,7 @@ def milvus() -> Milvus:
 
 @functools.cache
 def _chroma() -> Chroma:
-    server = Chroma()
-    running(server)
-    return server
+    return running(Chroma)
 
 
 def chroma() -> Chroma:

@@ -53,16 +53,19 @@ def test_the_commands_of_the_readme_work(page: Path, served: ServerProcess, chec
     zhiku = f"{sys.executable} -m server.cli"
     path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), os.environ.get("PYTHONPATH"))))
     scripts = [text for text in blocks(page, "sh") if "make run" not in text]
-    assert len(scripts) == 2
+    assert len(scripts) == 3
+    # a project has settings of its own; the others are told where the service's are
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("ZHIKU_")}
+    environments = [served.environment, served.environment, plain]
     outputs = []
-    for script in scripts:
+    for script, environment in zip(scripts, environments, strict=True):
         text = (
             script.replace(":7861", f":{served.port}").replace(".venv/bin/zhiku", zhiku).replace("curl ", "curl -sS ")
         )
         done = subprocess.run(
             ["bash", "-eu", "-c", text],
             cwd=checkout,
-            env={**served.environment, "PYTHONPATH": path},
+            env={**environment, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -75,6 +78,8 @@ def test_the_commands_of_the_readme_work(page: Path, served: ServerProcess, chec
     assert "[1]" in outputs[0]
     assert '"docs"' in outputs[0]
     assert "[1]" in outputs[1]
+    assert "3.11" in outputs[2]
+    assert re.search(r"\[\d\] README", outputs[2])
 
 
 @pytest.mark.slow

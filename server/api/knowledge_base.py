@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import mimetypes
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
@@ -31,6 +31,7 @@ from server.api.schemas import (
     KBName,
     ListResponse,
     Manifest,
+    MigrateKnowledgeBase,
     RecreateVectorStore,
     SearchDocs,
     SplitFields,
@@ -447,6 +448,23 @@ async def recreate_vector_store(body: RecreateVectorStore, service: ServiceDep) 
             name, options, vs_type=body.vs_type, embed_model=body.embed_model, create=body.allow_empty_kb
         )
 
+    return await _followed(service, name, begin)
+
+
+@router.post("/migrate", operation_id="migrate_knowledge_base")
+async def migrate_knowledge_base(body: MigrateKnowledgeBase, service: ServiceDep) -> Response:
+    """Move to another vector store or embedding model while searches go on; an event for each step. The work goes on
+    when the client leaves, and what fails changes nothing."""
+    name = kb_label(body.knowledge_base_name)
+
+    def begin() -> int:
+        return service.operations.migrate(name, vs_type=body.vs_type, embed_model=body.embed_model, back=body.back)
+
+    return await _followed(service, name, begin)
+
+
+async def _followed(service: Service, name: str, begin: Callable[[], int]) -> Response:
+    """The events of the job that is begun."""
     try:
         job_id = await service.gates.run(name, begin)
     except ZhikuError as error:

@@ -174,6 +174,14 @@ class RecreateVectorStore(KBName, SplitFields):
     not_refresh_vs_cache: bool = Field(default=False, description="accepted and without effect: nothing is lost")
 
 
+class MigrateKnowledgeBase(KBName):
+    """A move."""
+
+    vs_type: str | None = Field(default=None, description="the vector store to go to; default: the one it has")
+    embed_model: str | None = Field(default=None, description="the embedding model to go to; default: the one it has")
+    back: bool = Field(default=False, description="go back to the embedding model before the last move")
+
+
 class FileDetails(BaseModel):
     """A file of a knowledge base and how far it is."""
 

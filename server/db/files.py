@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
-from server.db.tables import ChunkRow, DocumentRow, FileRow, utcnow
+from server.db.tables import ChunkRow, DocumentRow, FileRow, GenerationRow, utcnow
 from server.domain import StoredFile
 from server.names import file_key
 
@@ -224,6 +224,14 @@ def drop_documents(sql: Connection, document_ids: Iterable[int]) -> list[tuple[i
     return ranges
 
 
+def forget_kept(sql: Connection, file_id: int, but: int = 0) -> None:
+    """Delete the versions of a file in generations that are kept to go back to, `but` one: who goes back reads the file
+    again."""
+    kept = select(DocumentRow.id).join(GenerationRow, GenerationRow.id == DocumentRow.generation_id)
+    kept = kept.where(DocumentRow.file_id == file_id, GenerationRow.kept, GenerationRow.id != but)
+    drop_documents(sql, sql.scalars(kept).all())
+
+
 def chunk_range(sql: Connection, document_id: int) -> tuple[int, int]:
     """Lowest and highest chunk id of a version, (0, 0) when it has none."""
     row = sql.execute(
@@ -240,6 +248,7 @@ def publish(sql: Connection, document_id: int, file_id: int, generation_id: int)
         )
     ).all()
     ranges = drop_documents(sql, old)
+    forget_kept(sql, file_id, but=generation_id)
     sql.execute(update(DocumentRow).where(DocumentRow.id == document_id).values(live=True))
     new = chunk_range(sql, document_id)
     return [*ranges, new] if new[1] else ranges

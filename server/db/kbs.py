@@ -45,7 +45,6 @@ _KB = select(
 ).join(GenerationRow, GenerationRow.id == KnowledgeBaseRow.generation_id)
 # put together once: every search asks for it
 _GET = _KB.where(KnowledgeBaseRow.id == bindparam("kb_id"))
-_LOCK = _GET.with_for_update(of=KnowledgeBaseRow)
 
 
 def _knowledge_base(row: Row[*tuple[Any, ...]]) -> KnowledgeBase:
@@ -73,9 +72,9 @@ def find_uid(sql: Connection, uid: str, kind: str = "") -> KnowledgeBase | None:
     return _knowledge_base(row) if row else None
 
 
-def get(sql: Connection, kb_id: int, *, lock: bool = False) -> KnowledgeBase | None:
-    """The knowledge base with that id; with a `lock` its version stays as it is to the end of the transaction."""
-    row = sql.execute(_LOCK if lock else _GET, {"kb_id": kb_id}).first()
+def get(sql: Connection, kb_id: int) -> KnowledgeBase | None:
+    """The knowledge base with that id."""
+    row = sql.execute(_GET, {"kb_id": kb_id}).first()
     return _knowledge_base(row) if row else None
 
 

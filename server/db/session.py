@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -18,8 +20,6 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from server.errors import ConfigurationError, MissingDependency
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-# Errors must not show what was written: passwords of files among it.
-_QUIET: dict[str, Any] = {"hide_parameters": True}
 _POSTGRES = {
     "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
     "application_name": "zhiku",
@@ -51,6 +51,26 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+
+
+def _json(value: Any) -> str:
+    """JSON without NUL, which PostgreSQL would store and then fail to read."""
+    return _NUL.sub(r"\1", json.dumps(value))
+
+
+def _without_nul(
+    _c: Connection, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool
+) -> tuple[str, Any]:
+    """Text without NUL, which PostgreSQL refuses: ids of clients, words of models."""
+    rows = parameters if many else [parameters]
+    if any(isinstance(value, str) and "\0" in value for row in rows for value in row.values()):
+        rows = [{key: v.replace("\0", "") if isinstance(v, str) else v for key, v in row.items()} for row in rows]
+    return statement, rows if many else rows[0]
+
+
+# Errors must not show what was written: passwords of files among it.
+_COMMON: dict[str, Any] = {"hide_parameters": True, "json_serializer": _json}
 _LOCKS = 0x7A68  # "zh": locks of other programs in the same database have other numbers
 _LIMITS = text(
     "SELECT set_config('lock_timeout', '60s', true), set_config('idle_in_transaction_session_timeout', '120s', true)"
@@ -125,7 +145,7 @@ class Database:
             return self._create_server_engine(pool)
         if self._url.database:
             Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(self._url, connect_args={"check_same_thread": False}, **pool, **_QUIET)
+        engine = create_engine(self._url, connect_args={"check_same_thread": False}, **pool, **_COMMON)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -134,7 +154,10 @@ class Database:
         postgres = self._url.get_backend_name() == "postgresql"
         # what the URL says itself goes first
         given = {key: value for key, value in _POSTGRES.items() if key not in self._url.query} if postgres else {}
-        return create_engine(self._url, pool_pre_ping=True, connect_args=given, **pool, **_QUIET)
+        engine = create_engine(self._url, pool_pre_ping=True, connect_args=given, **pool, **_COMMON)
+        if postgres:
+            event.listen(engine, "before_cursor_execute", _without_nul, retval=True)
+        return engine
 
     @property
     def shown(self) -> str:

@@ -19,6 +19,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    false,
 )
 from sqlalchemy.dialects.mysql import LONGTEXT, MEDIUMBLOB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -72,7 +73,7 @@ class GenerationRow(Base):
 
     `transform` is the embedding transform as bytes, `transform_no` grows when it is fitted anew, and
     `transform_size` is the number of vectors it was fitted on. `graph_version` grows when something is added to the
-    graph, or merged in it, without a change of the chunks.
+    graph, or merged in it, without a change of the chunks. One that is `kept` is not seen now and can be gone back to.
     """
 
     __tablename__ = "generation"
@@ -88,6 +89,7 @@ class GenerationRow(Base):
     transform_no: Mapped[int] = mapped_column(Integer, default=0)
     transform_size: Mapped[int] = mapped_column(Integer, default=0)
     graph_version: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    kept: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
     create_time: Mapped[dt.datetime] = mapped_column(default=utcnow)
 
 

@@ -205,7 +205,7 @@ class GraphHandler:
 
     def _drop_reports(self, kb: KnowledgeBase, communities_gone: Iterable[str]) -> None:
         if gone := list(communities_gone):
-            with self._context.db.write() as sql:
+            with self._context.db.write(kb.id) as sql:
                 graph_reports.drop(sql, kb.generation.id, gone)
 
     def _embed(self, job: Job) -> Iterator[Progress]:

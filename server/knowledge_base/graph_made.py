@@ -60,7 +60,7 @@ class Basis:
             Outdated: a chunk that was there has been changed or deleted. Others may have come.
         """
         with context.db.write(self.kb.id) as sql:
-            now = kbs.get(sql, self.kb.id, lock=True)
+            now = kbs.get(sql, self.kb.id)
             changes = kbs.changes_since(sql, now, self.version) if now else None
             if changes is None or any(one.lo <= self.last_chunk and not one.vectors_only for one in changes):
                 raise Outdated
@@ -156,7 +156,7 @@ def forget_reports(context: KBContext, kb: KnowledgeBase) -> None:
         return
     with opened(context, kb) as index:
         stale = [one.report.community for one in stored if not index.graph.extractions.keys() >= one.made_of]
-    with context.db.write() as sql:
+    with context.db.write(kb.id) as sql:
         graph_reports.drop(sql, kb.generation.id, stale)
 
 
@@ -212,7 +212,7 @@ def forget_edits(sql: Connection, kb: KnowledgeBase) -> bool:
 def forget_vectors(context: KBContext, kb: KnowledgeBase) -> None:
     """Drop vectors of texts that are not said any more; the next build makes those that are missing then."""
     if stale := vectors_wanted(context, kb).stale:
-        with context.db.write() as sql:
+        with context.db.write(kb.id) as sql:
             graph_vectors.drop(sql, kb.generation.id, stale)
 
 
@@ -225,7 +225,7 @@ def forget_summaries(context: KBContext, kb: KnowledgeBase) -> None:
             if key not in graph.nodes or digest != digest_of(graph.descriptions(key))
         ]  # fmt: skip
     if stale:
-        with context.db.write() as sql:
+        with context.db.write(kb.id) as sql:
             graphs.drop_summaries(sql, kb.generation.id, stale)
             graphs.bump(sql, kb.generation.id)
 

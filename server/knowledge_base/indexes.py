@@ -18,12 +18,12 @@ from server.db import chunks as chunk_rows
 from server.db import kbs
 from server.db.vectors import FloatArray, unpack
 from server.domain import ChangedRange, Condition, Generation, Hit, KnowledgeBase, StoredChunk
-from server.errors import NotFound, StoreDown
+from server.errors import NotFound, StoreDown, StoreError
 from server.knowledge_base.context import KBContext, Space
 from server.knowledge_base.hooks import StoreHooks
 from server.models.transform import SNIPPETS, EmbeddingTransform, snippets
 from server.retrieval.analysis import language
-from server.retrieval.hybrid import Question, Wanted, retrieve
+from server.retrieval.hybrid import Question, StaleIndex, Wanted, retrieve
 from server.retrieval.keyword import KeywordIndex, merged_ranges
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,17 @@ class Indexes:
         Raises:
             StaleIndex: SQL changed in between; search again.
         """
+        try:
+            return self._search(sql, kb, question, wanted, where)
+        except (ValueError, OSError, StoreError) as error:
+            with self._context.db.read() as now:
+                if _current(now, kb.generation).generation.id == kb.generation.id:
+                    raise
+            raise StaleIndex from error  # another generation took over, and this one's indexes are deleted
+
+    def _search(
+        self, sql: Connection, kb: KnowledgeBase, question: Question, wanted: Wanted, where: Condition | None
+    ) -> list[Hit]:
         generation, space = kb.generation, Space.of(kb.generation)
         with self.keyword(generation) as index, self._hooks.do_init(space):
             if index.version < kb.version:
@@ -77,19 +88,22 @@ class Indexes:
         self.refit(generation)
         self.follow(generation, save=True)
 
-    def advance(self, generation: Generation) -> int:
-        """Let the vector store read what changed; returns the version that it has now seen."""
-        space = Space.of(generation)
+    def advance(self, generation: Generation, into: Generation | None = None) -> int:
+        """Let the vector store read what changed; returns the version that it has now seen. What is read can go `into`
+        the place of another generation, which is to take over its chunks."""
+        space = Space.of(into or generation)
         with self._context.locks.of(space), self._hooks.do_init(space), self._context.db.read() as sql:
             kb = _current(sql, generation)
             seen = self._hooks.do_version(space)
             if seen < kb.version:
-                self._load_changes(sql, generation, kbs.changes_since(sql, kb, seen) if seen else None)
+                self._load_changes(sql, generation, space, kbs.changes_since(sql, kb, seen) if seen else None)
                 self._hooks.do_commit(space, kb.version)
             return kb.version
 
-    def _load_changes(self, sql: Connection, generation: Generation, changed: list[ChangedRange] | None) -> None:
-        space, transform = Space.of(generation), self.transform(generation)
+    def _load_changes(
+        self, sql: Connection, generation: Generation, space: Space, changed: list[ChangedRange] | None
+    ) -> None:
+        transform = self.transform(generation)
         if changed is None:
             self._hooks.do_clear_vs(space)
             for page in chunk_rows.all_vectors(sql, generation.id):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from server.db import chunks as chunk_rows
-from server.db import files, graphs, kbs
+from server.db import files, graphs, kbs, moves
 from server.db import jobs as job_rows
 from server.db.graphs import Extracted
 from server.db.vectors import text_hash
-from server.domain import Chunk, Extraction, Job, KnowledgeBase, Progress, StoredFile
+from server.domain import Chunk, Extraction, Generation, Job, KnowledgeBase, Progress, StoredFile
 from server.errors import GenerationGone, InvalidRequest, LoadError, NotFound, PartlyEmbedded, ZhikuError
 from server.filestore import StoredBytes
 from server.ingest.jobs import JobRunner
@@ -23,6 +23,7 @@ from server.knowledge_base.companions import forget_summaries
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.factory import KBServiceFactory, vs_type_of
 from server.knowledge_base.graph_builds import INGEST, queue_build
+from server.knowledge_base.moving import MOVE
 from server.knowledge_base.rebuild import REBUILD, drop_orphans
 from server.knowledge_base.service import KBService
 from server.names import file_label, kb_label
@@ -263,7 +264,7 @@ class Operations:
         with self._context.db.read() as sql:
             job = job_rows.get(sql, job_id)
         if stopped and job is not None:
-            if job.kind == REBUILD:
+            if job.kind in (REBUILD, MOVE):
                 drop_orphans(self._context, job.kb_id)
             else:
                 settle_file(self._context, job)
@@ -307,18 +308,63 @@ class Operations:
         check_split(chosen)
         if embed_model is not None:
             self._context.embeddings.get(embed_model)
-        payload = {
-            "vs_type": vs_type_of(vs_type or old.vs_type).value,
-            "embed_model": embed_model or old.embed_model,
-            "options": chosen.as_dict(),
-        }
-        with self._context.db.write() as sql:
-            for job in job_rows.active(sql, kb.id, REBUILD):
+        wanted = replace(
+            old,
+            vs_type=vs_type_of(vs_type or old.vs_type).value,
+            embed_model=embed_model or old.embed_model,
+            options=chosen.as_dict(),
+        )
+        return self._queue_once(kb, REBUILD, _rebuild_of(wanted))
+
+    def _queue_once(self, kb: KnowledgeBase, kind: str, payload: Mapping[str, Any]) -> int:
+        """The id of a job of this kind; the same asked for twice is one job."""
+        with self._context.db.write(kb.id) as sql:
+            for job in job_rows.active(sql, kb.id, kind):
                 if {key: job.payload.get(key) for key in payload} == payload:
-                    return job.id  # the same rebuild asked for twice is one rebuild
-            job_id = job_rows.add(sql, REBUILD, kb.id, None, payload)
+                    return job.id
+            job_id = job_rows.add(sql, kind, kb.id, None, payload)
         self._runner.notify()
         return job_id
+
+    def migrate(
+        self, kb_name: str, *, vs_type: str | None = None, embed_model: str | None = None, back: bool = False
+    ) -> int:
+        """Queue a move to another vector store or embedding model, or `back` to the model before the last such move;
+        returns the job's id. Searches go on in the old place until all has arrived in the new one.
+
+        Raises:
+            NotFound: no such knowledge base.
+            InvalidRequest: it is there already, or there is nothing to go back to.
+            MissingDependency, ConfigurationError: the store or the model cannot be used.
+        """
+        kb = service_of(kb_name).kb()
+        live = kb.generation
+        if back:
+            with self._context.db.read() as sql:
+                kept = moves.kept(sql, kb.id)
+            if kept is None or vs_type or embed_model:
+                raise InvalidRequest("没有保留可回退的版本 / there is nothing that was kept to go back to")
+            return self._queue_once(kb, REBUILD, _rebuild_of(kept) | {"generation_id": kept.id, "keep": True})
+        wanted = replace(
+            live, vs_type=vs_type_of(vs_type or live.vs_type).value, embed_model=embed_model or live.embed_model
+        )
+        if wanted == live:
+            raise InvalidRequest(
+                f"知识库已在 {live.vs_type} 中使用 {live.embed_model}，请指定其他向量库或模型 / "
+                f"the knowledge base is in {live.vs_type} with {live.embed_model}: name another store or model"
+            )
+        self._context.embeddings.get(wanted.embed_model)
+        KBServiceFactory.get_service(kb.name, wanted.vs_type, wanted.embed_model)
+        if wanted.embed_model == live.embed_model:
+            return self._queue_once(kb, MOVE, {"vs_type": wanted.vs_type})
+        return self._queue_once(kb, REBUILD, _rebuild_of(wanted) | {"keep": True})
+
+
+def _rebuild_of(generation: Generation) -> dict[str, Any]:
+    """What a rebuild job has to know to make a generation like this one."""
+    return {
+        "vs_type": generation.vs_type, "embed_model": generation.embed_model, "options": dict(generation.options)
+    }  # fmt: skip
 
 
 def check_split(options: SplitOptions) -> None:

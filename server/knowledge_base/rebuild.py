@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection
 
 from server.db import chunks as chunk_rows
-from server.db import files, kbs
+from server.db import files, kbs, moves
 from server.db import jobs as job_rows
 from server.domain import Chunk, Generation, Job, KnowledgeBase, Progress, StoredFile
-from server.errors import EmbeddingError, GenerationGone, JobCancelled, LoadError, NotFound, PartlyEmbedded
+from server.errors import EmbeddingError, GenerationGone, JobCancelled, LoadError, MoveFailed, NotFound, PartlyEmbedded
 from server.ingest.pipeline import SplitOptions
 from server.knowledge_base.context import KBContext
 from server.knowledge_base.factory import KBServiceFactory
 from server.knowledge_base.graph_builds import queue_build
+from server.knowledge_base.moving import verify
 
 REBUILD = "rebuild"
 
@@ -115,11 +116,24 @@ class _Rebuild:
         return [Chunk(it.text, it.start, it.end, it.page, it.headings, it.metadata, it.enabled) for it in kept] or None
 
     def swap(self) -> bool:
-        """Point searchers to the new generation, unless a file came in between."""
-        KBServiceFactory.get_service_of_generation(self.kb.name, self.new).catch_up()
+        """Point searchers to the new generation, unless a file came in between. A move looks first whether all has
+        arrived, and keeps the old one."""
+        service, moving = (
+            KBServiceFactory.get_service_of_generation(self.kb.name, self.new),
+            self.job.payload.get("keep"),
+        )
+        service.catch_up()
+        if moving:
+            verify(service, self.new, self.new)
         with self.context.db.write(self.kb.id) as sql:
             if _waiting(sql, self.kb.id, self.new, self.failures):
                 return False
+            live = kbs.get(sql, self.kb.id)
+            if live is None or live.generation.id == self.new.id:
+                return True  # the process died after the swap
+            if moving and (lost := files.documents(sql, self.failures, live.generation.id)):
+                raise MoveFailed(_not_moved([self.failures[file_id] for file_id in lost]))
+            moves.keep(sql, self.kb.id, live.generation if moving else None)
             kbs.set_generation(sql, self.kb.id, self.new.id)
             kbs.bump(sql, self.kb.id)
             counts = chunk_rows.count_by_file(sql, self.new.id)
@@ -127,7 +141,18 @@ class _Rebuild:
                 files.set_state(sql, file.id, *_state(counts.get(file.id), self.failures.get(file.id)))
             if (kb := kbs.get(sql, self.kb.id)) is not None:
                 queue_build(sql, self.context, kb)
+        if moving:  # of what is kept SQL has all; its indexes are made again when it is gone back to
+            KBServiceFactory.get_service_of_generation(self.kb.name, live.generation).drop_vectors(live.generation)
+            self.context.forget(self.kb.id, live.generation.id)
         return True
+
+
+def _not_moved(failures: Sequence[_Failure]) -> str:
+    reasons = "; ".join(sorted({failure.reason for failure in failures}))
+    return (
+        f"有 {len(failures)} 个文件未能向量化，未切换 / "
+        f"{len(failures)} files could not be embedded, nothing was changed: {reasons}"
+    )
 
 
 def _knowledge_base(context: KBContext, kb_id: int) -> KnowledgeBase:
@@ -171,13 +196,15 @@ def _waiting(sql: Connection, kb_id: int, new: Generation, failures: dict[int, _
 
 
 def drop_orphans(context: KBContext, kb_id: int) -> None:
-    """Delete generations that are neither live nor being built."""
+    """Delete generations that are neither live, nor being built, nor kept."""
     with context.db.read() as sql:
         kb = kbs.get(sql, kb_id)
         if kb is None:
             return
-        building = [job.payload.get("generation_id") for job in job_rows.active(sql, kb_id, REBUILD)]
-        numbers = [number for number in kbs.list_generation_ids(sql, kb_id) if number not in building]
+        needed = {job.payload.get("generation_id") for job in job_rows.active(sql, kb_id)}
+        if (kept := moves.kept(sql, kb_id)) is not None:
+            needed.add(kept.id)
+        numbers = [number for number in kbs.list_generation_ids(sql, kb_id) if number not in needed]
         others = [kbs.get_generation(sql, number) for number in numbers if number != kb.generation.id]
     for other in others:
         if other is not None:

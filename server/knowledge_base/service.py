@@ -411,7 +411,7 @@ class KBService(StoreHooks):
                 kb = kbs.get(sql, asked_with.id)
                 if kb is None:
                     raise NotFound(f"未找到知识库 {self.kb_name}")
-                if kb.generation.embed_model != asked_with.generation.embed_model:
+                if _differ(kb.generation, asked_with.generation):
                     return KBService.search_docs(self._again(kb), query, top_k, score_threshold, search_type, where)
                 try:
                     hits = self.indexes.search(sql, kb, question, wanted, where)
@@ -433,8 +433,10 @@ class KBService(StoreHooks):
         return Closeness(lambda: model, self.indexes.transform(generation))(query, texts)
 
     def _again(self, kb: KnowledgeBase) -> KBService:
-        """The same service for a knowledge base that was rebuilt with another model meanwhile."""
-        return type(self)(kb.name, kb.generation.embed_model, context=self.context, found=kb)
+        """The service of a knowledge base that got another model or store meanwhile."""
+        from server.knowledge_base.factory import KBServiceFactory  # which knows all services, and so this one
+
+        return KBServiceFactory.get_service_of(kb)
 
     def _query_vector(self, generation: Generation, query: str, *, required: bool) -> FloatArray | None:
         if generation.dimension is None:
@@ -481,11 +483,18 @@ def _present(sql: Connection, kb: KnowledgeBase, ids: Iterable[int]) -> dict[int
     return present
 
 
+def _differ(one: Generation, other: Generation) -> bool:
+    """Whether a question has to be embedded anew, or asked in another store."""
+    return (one.embed_model, one.vs_type) != (other.embed_model, other.vs_type)
+
+
 def _keep_edits(sql: Connection, edited: Iterable[StoredChunk]) -> None:
     """Chunks that people edited survive a rebuild as chunks that a client supplied do; a file that has lost all of
     them is no longer searched."""
     for document_id in {chunk.document_id for chunk in edited}:
         info = files.document(sql, document_id)
+        if info is not None:
+            files.forget_kept(sql, info.file_id)
         if info is not None and info.chunk_count:
             files.set_custom(sql, info.file_id, custom=True)
         elif info is not None:

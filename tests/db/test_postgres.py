@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from server.db import files, jobs, kbs
 from server.db.session import Database, url_of
@@ -80,7 +80,7 @@ def test_each_job_is_given_to_one_worker_and_a_file_to_one_job(db: Database) -> 
             time.sleep(0.002)
             at_work.discard(job.file_id)
             with db.write() as sql:
-                sql.execute(JobRow.__table__.update().where(JobRow.id == job.id).values(state="done"))  # type: ignore[attr-defined]
+                sql.execute(update(JobRow).where(JobRow.id == job.id).values(state="done"))
 
     with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(work, range(WORKERS)))
@@ -191,3 +191,16 @@ def test_a_database_that_cannot_be_used_is_told_in_both_languages(url: str, erro
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
 def test_any_spelling_of_the_url_uses_the_driver_that_is_tested(scheme: str) -> None:
     assert url_of(f"{scheme}://u:p@h:1/db").drivername == "postgresql+psycopg"
+
+
+def test_nul_is_left_out_in_text_and_in_json(db: Database) -> None:
+    kb = made(db)
+    said: dict[str, Any] = {"k\0ey": ["a\0b", r"back\u0000slash", "\\\0"], "plain": "中文"}
+    with db.write() as sql:
+        kbs.set_info(sql, kb.id, "in\0fo")
+        kbs.set_attributes(sql, kb.id, said)
+    with db.read() as sql:
+        found = kbs.get(sql, kb.id)
+    assert found is not None
+    assert found.info == "info"
+    assert found.attributes == {"key": ["ab", r"back\u0000slash", "\\"], "plain": "中文"}

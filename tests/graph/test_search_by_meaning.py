@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import text
 
 from configs import ChatModelSettings
 from server.app import create_app
@@ -142,10 +143,13 @@ def test_bypass_asks_the_model_alone(api: Api, llm: FakeLLM) -> None:
 def vectors_of(api: Api, name: str) -> set[str]:
     service = api.http.app.state.service
     with service.context.db.read() as sql:
-        rows = sql.exec_driver_sql(
-            "SELECT item FROM graph_vector JOIN generation ON generation.id = graph_vector.generation_id "
-            "JOIN knowledge_base ON knowledge_base.id = generation.kb_id WHERE name = ?", (name,)
-        )  # fmt: skip
+        rows = sql.execute(
+            text(
+                "SELECT item FROM graph_vector JOIN generation ON generation.id = graph_vector.generation_id "
+                "JOIN knowledge_base ON knowledge_base.id = generation.kb_id WHERE name = :name"
+            ),
+            {"name": name},
+        )
         return {row[0] for row in rows}
 
 

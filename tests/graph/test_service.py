@@ -287,7 +287,7 @@ def test_people_add_change_and_leave_out(graph_api: Api) -> None:
     found = around.json()
     assert found["entities"][0] | {"value": None} == {
         "id": "marysomerville", "name": "Mary Somerville", "type": "person", "names": ["Mary Somerville"],
-        "description": "taught Ada", "mentions": 0, "chunk_ids": [], "value": None,
+        "description": "taught Ada", "mentions": 0, "chunk_ids": [], "claims": [], "value": None,
     }  # fmt: skip
     assert [(one["source"], one["label"], one["description"]) for one in found["relations"]] == [
         ("Mary Somerville", "", "from 1834")
