@@ -3,7 +3,7 @@ WORKDIR /src
 COPY pyproject.toml constraints.txt README.md ./
 COPY configs configs
 COPY server server
-RUN python -m venv /opt/zhiku && /opt/zhiku/bin/pip install --no-cache-dir -c constraints.txt .
+RUN python -m venv /opt/zhiku && /opt/zhiku/bin/pip install --no-cache-dir -c constraints.txt '.[pg]'
 
 FROM python:3.11-slim
 RUN useradd --create-home --uid 10001 zhiku && install -d -o zhiku /data

@@ -30,7 +30,7 @@ test: install  ## the whole test suite
 
 test-pg: install  ## what touches SQL, on PostgreSQL
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,pg-test]'
-	ZHIKU_TEST_DATABASE=postgresql ZHIKU_TEST_STORES=pg $(BIN)/python -m pytest -q tests/db tests/api tests/graph tests/contract/test_stores_service.py \
+	ZHIKU_TEST_DATABASE=postgresql ZHIKU_TEST_STORES=pg $(BIN)/python -m pytest -q tests/db tests/api tests/graph \
 		tests/test_invariants.py tests/test_crashes.py tests/test_faults.py tests/test_cli.py tests/ingest/test_pipeline.py
 
 check: install  ## lint, types, tests

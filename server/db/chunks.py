@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Subquery, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Connection,
+    Select,
+    Subquery,
+    any_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.orm import aliased
 
 from server.db.conditions import sql_of
@@ -64,19 +79,23 @@ def by_ids(
     wanted = list(dict.fromkeys(ids))
     found: dict[int, StoredChunk] = {}
     for at in range(0, len(wanted), _IN_LIMIT):
-        for seen_in, live, *row in sql.execute(_BY_IDS, {"ids": wanted[at : at + _IN_LIMIT]}):
+        for seen_in, live, *row in sql.execute(_BY_IDS[sql.dialect.name], {"ids": wanted[at : at + _IN_LIMIT]}):
             if live and seen_in == generation_id and (disabled or row[11]):
                 found[row[0]] = _stored(row)
     return found
 
 
 # The generation is compared afterwards: as a condition it makes SQLite walk all its documents first.
-_BY_IDS: Select[*tuple[Any, ...]] = (
+_ROWS: Select[*tuple[Any, ...]] = (
     select(DocumentRow.generation_id, DocumentRow.live, *_COLUMNS, VectorRow.vector)
     .join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
     .join(FileRow, FileRow.id == DocumentRow.file_id)
     .outerjoin(VectorRow, VectorRow.chunk_id == ChunkRow.id)
-    .where(ChunkRow.id.in_(bindparam("ids", expanding=True)))
+)
+_BY_IDS = defaultdict(
+    lambda: _ROWS.where(ChunkRow.id.in_(bindparam("ids", expanding=True))),
+    # one parameter for all ids: PostgreSQL plans this once, and a list of another length anew
+    postgresql=_ROWS.where(ChunkRow.id == any_(bindparam("ids", type_=ARRAY(BigInteger)))),
 )
 
 
