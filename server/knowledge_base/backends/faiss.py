@@ -73,9 +73,8 @@ class FaissKBService(KBService):
         self.context.vector_pool.pop(space)
 
     def do_save(self, space: Space, *, force: bool = False) -> None:
-        """Sort what has become large, and write a snapshot when enough is new."""
+        """Write a snapshot when enough is new."""
         with self._index(space) as index:
-            index.sort_if_large()
             if force:
                 index.save()
             elif index.unsaved >= _SAVE_SHARE * index.count:
