@@ -7,7 +7,7 @@ changed since the version that it has seen; an index that is damaged or too far 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 
@@ -52,11 +52,9 @@ class Indexes:
         """
         try:
             return self._search(sql, kb, question, wanted, where)
-        except (ValueError, OSError, StoreError) as error:
-            with self._context.db.read() as now:
-                if _current(now, kb.generation).generation.id == kb.generation.id:
-                    raise
-            raise StaleIndex from error  # another generation took over, and this one's indexes are deleted
+        except (ValueError, OSError, StoreError):
+            self._require_live(kb.generation)
+            raise
 
     def _search(
         self, sql: Connection, kb: KnowledgeBase, question: Question, wanted: Wanted, where: Condition | None
@@ -64,12 +62,24 @@ class Indexes:
         generation, space = kb.generation, Space.of(kb.generation)
         with self.keyword(generation) as index, self._hooks.do_init(space):
             if index.version < kb.version:
-                self.advance_keyword(generation, index)
+                self._bring_up(generation, lambda: self.advance_keyword(generation, index))
             if wanted.search_type != "keyword" and self._hooks.do_version(space) < kb.version:
-                self.advance(generation)
+                self._bring_up(generation, lambda: self.advance(generation))
             allowed = chunk_rows.matching(sql, generation.id, where) if where is not None else None
             sources = _Sources(sql, self._hooks, generation, index, allowed)
             return retrieve(question, sources, self.transform(generation), wanted)
+
+    def _bring_up(self, generation: Generation, advance: Callable[[], object]) -> None:
+        """Let an index read what changed; of a generation that was replaced meanwhile it would come out empty."""
+        self._require_live(generation)
+        advance()
+        self._require_live(generation)
+
+    def _require_live(self, generation: Generation) -> None:
+        """Searches start again when another generation took over: this one's indexes are deleted then."""
+        with self._context.db.read() as sql:
+            if _current(sql, generation).generation.id != generation.id:
+                raise StaleIndex
 
     def follow(self, generation: Generation, *, save: bool = False) -> None:
         """Bring both indexes to the knowledge base's version, and `save` what is worth it. A store that is out of reach

@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from server.db import kbs
 from server.errors import MoveFailed
 from server.knowledge_base import moving
 from server.knowledge_base.factory import KBServiceFactory
+from server.retrieval.hybrid import Question, SearchType, StaleIndex, Wanted
 from tests.conftest import Api, ServerProcess, fake_settings
 from tests.crash_kit import SLOW, answers, check_indexes, running, text_of, wait_until_idle
 
@@ -97,6 +99,19 @@ def test_searches_and_uploads_go_on_during_a_move(tmp_path: Path) -> None:
         assert {item["state"] for item in api.details("kb").values()} == {"ready"}
         assert api.texts("kb", "number5", search_type="keyword") == ["more of number5"]
     check_indexes(settings)
+
+
+@pytest.mark.parametrize("kind", ["keyword", "similarity"])
+def test_a_search_that_began_before_a_move_starts_again(api: Api, kind: SearchType) -> None:
+    filled(api)
+    service = KBServiceFactory.get_service_by_name("kb")
+    assert service is not None
+    before = service.kb()
+    migrate(api, vs_type="graph")
+    question = Question.of("file3 line5", np.ones(16, np.float32) / 4)
+    with service.context.db.read() as sql, pytest.raises(StaleIndex):
+        service.indexes.search(sql, before, question, Wanted(3, 4.0, kind, gate=False))
+    assert service.search_docs("file3 line5", 3, 4.0, kind)
 
 
 def test_a_store_that_lacks_something_is_not_moved_to(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
