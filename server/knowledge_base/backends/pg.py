@@ -145,9 +145,12 @@ class PgKBService(KBService):
                 return
             # one that was broken off is left behind, invalid
             connection.execute(self._sql(space, "DROP INDEX IF EXISTS {schema}.{name}", name=name))
+            # the default of 64 MB would make it write to disk from some 50,000 vectors on
+            connection.execute("SET maintenance_work_mem = '512MB'")
             connection.execute(self._sql(
                 space, "CREATE INDEX CONCURRENTLY {name} ON {table} USING hnsw (embedding halfvec_ip_ops)", name=name
             ))  # fmt: skip
+            connection.execute("RESET maintenance_work_mem")
 
     def _wants_index(self, connection: psycopg.Connection[Any], space: Space) -> bool:
         table = self._sql(space, "{table}").as_string(connection)
