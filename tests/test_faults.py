@@ -10,12 +10,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
+from sqlalchemy.exc import OperationalError
 
 from configs import EmbeddingModelSettings
+from server.db import jobs
 from server.errors import ConfigurationError, InvalidRequest
 from server.filestore import FileStore
 from server.models.fake_llm import FakeLLM, Reply
@@ -268,3 +271,20 @@ def test_a_terminal_without_chinese_does_not_stop_the_service(process: ServerPro
     )
     assert done.returncode == 0, done.stderr
     assert "潮汐" in done.stdout.decode()
+
+
+def test_the_end_of_a_job_is_noted_when_the_database_is_back(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = iter([OperationalError("UPDATE job", {}, Exception("no server"))] * 2)
+    finish = jobs.finish
+
+    def shaky(*given: Any) -> None:
+        for error in gone:
+            raise error
+        finish(*given)
+
+    monkeypatch.setattr(jobs, "finish", shaky)
+    api.create("kb")
+    for number in range(8):  # more than there are workers: none of them is lost
+        api.upload("kb", {f"{number}.txt": f"潮位 {number}"})
+    assert {file["state"] for file in api.details("kb").values()} == {"ready"}
+    assert "running" not in api.http.get("/health").json()["jobs"]

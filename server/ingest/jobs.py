@@ -174,10 +174,21 @@ class JobRunner:
         except Exception as error:  # whatever it is, the job must not stay "running" for ever
             state, reason = "failed", f"内部错误 / internal error: {type(error).__name__}"
             log.exception("job %s (%s) failed", job.id, job.kind)
-        if self._stop.is_set() and state == "cancelled":
-            return
-        with self._db.write(job.kb_id) as sql:
-            jobs.finish(sql, job.id, state, reason, last)
+        if not (self._stop.is_set() and state == "cancelled"):
+            self._finish(job, state, reason, last)
+
+    def _finish(self, job: Job, state: str, reason: str, last: Progress) -> None:
+        """Note how a job ended; while the database is away again and again, for else it would be running for ever."""
+        while True:
+            try:
+                with self._db.write(job.kb_id) as sql:
+                    jobs.finish(sql, job.id, state, reason, last)
+            except SQLAlchemyError:
+                log.exception("cannot note the end of job %s; trying again", job.id)
+                if self._stop.wait(_POLL):
+                    return
+            else:
+                break
         self._changed.notify()
         self._queued.notify()
 
