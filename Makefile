@@ -11,6 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 export OMP_NUM_THREADS := 1
 
 comma := ,
+PG_TESTS ?= tests/db tests/api tests/graph tests/contract/test_stores_service.py tests/test_invariants.py \
+	tests/test_crashes.py tests/test_faults.py tests/test_cli.py tests/ingest/test_pipeline.py
 
 .PHONY: run install test test-pg check format bench bench-graph bench-graphrag bench-stores stores-test eval clean
 
@@ -30,8 +32,7 @@ test: install  ## the whole test suite
 
 test-pg: install  ## what touches SQL, on PostgreSQL
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,pg-test]'
-	ZHIKU_TEST_DATABASE=postgresql ZHIKU_TEST_STORES=pg $(BIN)/python -m pytest -q tests/db tests/api tests/graph \
-		tests/test_invariants.py tests/test_crashes.py tests/test_faults.py tests/test_cli.py tests/ingest/test_pipeline.py
+	ZHIKU_TEST_DATABASE=postgresql ZHIKU_TEST_STORES=pg $(BIN)/python -m pytest -q $(PG_TESTS)
 
 check: install  ## lint, types, tests
 	$(BIN)/ruff check .
