@@ -38,7 +38,7 @@ _MB = 1 << 20
 _ENGLISH = "Line {n}: the harbour master notes the tide and closes the northern gate at dusk. "
 _CHINESE = "第 {n} 行：港务长记录当天的潮位，并在黄昏之前关闭北侧的闸门。"
 _COLUMNS = (
-    "file", "MB", "chunks", "embedded", "stored after, s", "ended after, s", "reports of progress",
+    "file", "MB", "chunks", "embedded", "ended after, s", "reports of progress",
     "longest time between two, s", "service grows by, MB", "worker at most, MB",
 )  # fmt: skip
 
@@ -72,7 +72,6 @@ class _Course:
 
     chunks: int = 0
     embedded: int = 0
-    stored: float = 0.0
     ended: float = 0.0
     reports: int = 0
     gap: float = 0.0
@@ -99,7 +98,7 @@ def measure(path: Path, seconds: float) -> list[str]:
             course = _ingest(service, file, seconds)
         runtime.service.context.close()
     gc.collect()
-    figures = (course.embedded, f"{course.stored:.0f}", f"{course.ended:.0f}", course.reports, f"{course.gap:.1f}")
+    figures = (course.embedded, f"{course.ended:.0f}", course.reports, f"{course.gap:.1f}")
     memory = ((peaks.own - before) // _MB, peaks.worker // _MB)
     return [course.reason or str(course.chunks), *map(str, figures + memory)]
 
@@ -118,8 +117,6 @@ def _ingest(service: KBService, file: StoredFile, seconds: float) -> _Course:
     try:
         for step in service.add_doc(file):
             now = time.monotonic()
-            if step.total == course.chunks:  # embedding has begun: all chunks are there
-                course.stored = course.stored or last - began
             course.gap, last = max(course.gap, now - last), now
             course.chunks, course.embedded, course.reports = step.total, step.finished, course.reports + 1
             if now - began > seconds:
