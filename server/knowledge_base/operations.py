@@ -451,6 +451,9 @@ class IngestHandler:
             ]  # fmt: skip
             for at in range(0, len(said), _TOLD_TOGETHER):
                 graphs.add(sql, kb.generation.id, graphs.IMPORTED, said[at : at + _TOLD_TOGETHER])
+            if said:  # a build may have read them before, and others hold what it found
+                numbers = [one.chunk_id for one in said]
+                kbs.bump(sql, kb.id, [(min(numbers), max(numbers))])
 
 
 _TOLD_TOGETHER = 500

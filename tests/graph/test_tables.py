@@ -18,7 +18,7 @@ import pytest
 from server.db import graphs
 from server.db.graphs import Extracted
 from server.db.vectors import text_hash
-from server.domain import Extraction, Mention
+from server.domain import Extraction, Job, KnowledgeBase, Mention, StoredFile
 from server.errors import InvalidRequest, MissingDependency
 from server.graph import tables_import
 from server.graph.graph import Graph
@@ -26,6 +26,8 @@ from server.graph.tables import COLUMNS, zipped_tables
 from server.graph.tables_import import read_tables
 from server.knowledge_base.backends.graph import GraphKBService
 from server.knowledge_base.factory import KBServiceFactory
+from server.knowledge_base.graph_builds import queue_build
+from server.knowledge_base.operations import IngestHandler
 from tests.conftest import Api, ServerProcess
 from tests.graph.test_service import ADA, BABBAGE, ENGINE, SANGUO, built
 
@@ -212,6 +214,28 @@ def test_an_export_makes_the_same_graph_elsewhere(graph_api: Api) -> None:
     again = brought_in(graph_api, data, "h")
     assert (again["files"], again["entities"], len(again["failed_files"])) == (0, 0, 5)
     assert shape("h") == shape("g")
+
+
+def test_what_is_brought_replaces_what_a_build_has_read_before(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.create("g", vector_store_type="graph")
+    tell = IngestHandler._tell
+
+    def late(self: IngestHandler, job: Job, kb: KnowledgeBase, file: StoredFile) -> None:
+        with self._context.db.write(kb.id) as sql:
+            queue_build(sql, self._context, kb)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with service().graph() as graph:
+                if any(chunk >= 0 for chunk in graph.extractions):
+                    break
+            time.sleep(0.02)
+        tell(self, job, kb, file)
+
+    monkeypatch.setattr(IngestHandler, "_tell", late)
+    brought_in(api, as_zip(by_hand()))
+    with service().graph() as graph:
+        assert "ishmael" not in graph.nodes
+        assert {"ahab", "pequod", "亚哈"} <= graph.nodes.keys()
 
 
 def test_a_graphrag_index_is_brought_in_searched_cited_and_deleted(api: Api, settings_dir: Path) -> None:
