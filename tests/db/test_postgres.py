@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -175,7 +176,12 @@ def test_what_a_failed_writer_wrote_is_not_there(db: Database) -> None:
 @pytest.mark.parametrize(
     ("url", "error", "words"),
     [
-        (f"postgresql://u:secret@127.0.0.1:{free_port()}/x", ConfigurationError, "cannot reach the database"),
+        pytest.param(
+            f"postgresql://u:secret@127.0.0.1:{free_port()}/x",
+            ConfigurationError,
+            "cannot reach the database",
+            marks=pytest.mark.skipif(find_spec("psycopg") is None, reason="no psycopg here: pip install -e '.[pg]'"),
+        ),
         ("postgresql+nodriver://u:secret@127.0.0.1/x", MissingDependency, "needs its driver"),
         ("no url", ConfigurationError, "is no URL"),
     ],
