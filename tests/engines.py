@@ -121,22 +121,20 @@ _RUNNING: list[Engine] = []
 E = TypeVar("E", bound=Engine)
 
 
-def running(make: Callable[[], E]) -> E:
+def running(make: Callable[[], E], attempts: int = 3) -> E:
     """A server, started, until the tests are over; on a machine under load one may die at its start, or find that
     somebody else has its port."""
-    for attempts_left in (2, 1, 0):
-        engine = make()
-        _RUNNING.append(engine)
-        try:
-            engine.start()
-        except AssertionError:
-            if not attempts_left:
-                raise
-            _RUNNING.remove(engine)
-            engine.remove()
-        else:
-            return engine
-    raise AssertionError("not reached")
+    engine = make()
+    _RUNNING.append(engine)
+    try:
+        engine.start()
+    except AssertionError:
+        if attempts == 1:
+            raise
+        _RUNNING.remove(engine)
+        engine.remove()
+        return running(make, attempts - 1)
+    return engine
 
 
 def remove_all() -> None:

@@ -62,7 +62,6 @@ def put(sql: Connection, generation_id: int, reports: Sequence[StoredReport]) ->
         for one in reports
     ]  # fmt: skip
     if rows:
-        graphs.bump(sql, generation_id)
         sql.execute(insert(_ROW), rows)
 
 

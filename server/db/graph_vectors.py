@@ -44,7 +44,6 @@ def put(sql: Connection, generation_id: int, rows: Sequence[ItemVector]) -> None
     """Store vectors, in place of those that the items had."""
     drop(sql, generation_id, [row.item for row in rows])
     if rows:
-        graphs.bump(sql, generation_id)
         sql.execute(
             insert(_ROW),
             [

@@ -10,7 +10,7 @@ Everything that is shown of an entity or a relation is computed from the chunks 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -237,40 +237,28 @@ class Graph:
 
     def descriptions(self, key: str, allowed: Collection[int] | None = None) -> Sequence[str]:
         """What chunks say of an entity, in their order, each text once."""
-        if allowed is not None:
-            return self._said_of(key, allowed)
-        if key not in self._descriptions:
-            self._descriptions[key] = self._said_of(key, None)
-        return self._descriptions[key]
+        return self._said(key, self.nodes[key].chunks, allowed, lambda placed: placed.mentions)
 
-    def _said_of(self, key: str, allowed: Collection[int] | None) -> list[str]:
-        texts: dict[str, None] = {}
-        for chunk_id in _allowed(self.nodes[key].chunks, allowed):
-            for at, mention in self._placed[chunk_id].mentions:
-                if at == key and mention.description:
-                    texts[mention.description] = None
-        return list(texts)
+    def descriptions_of(self, pair: Pair, allowed: Collection[int] | None = None) -> Sequence[str]:
+        """What chunks say of a relation, in their order, each text once."""
+        return self._said(pair, self.edges[pair].chunks, allowed, lambda placed: placed.relations)
+
+    def _said(
+        self, item: str | Pair, chunks: Iterable[int], allowed: Collection[int] | None, part: Callable[[Placed], _Part]
+    ) -> Sequence[str]:
+        if allowed is None and item in self._descriptions:
+            return self._descriptions[item]
+        placed = (self._placed[chunk_id] for chunk_id in _allowed(chunks, allowed))
+        found = (one.description for about in placed for at, one in part(about) if at == item and one.description)
+        texts = list(dict.fromkeys(found))
+        if allowed is None:
+            self._descriptions[item] = texts
+        return texts
 
     def claims(self, key: str, allowed: Collection[int] | None = None) -> Iterator[tuple[int, Claim]]:
         """(chunk id, what it asserts) of an entity, in the order of the chunks."""
         for chunk_id in _allowed(self.nodes[key].chunks, allowed):
             yield from ((chunk_id, claim) for at, claim in self._placed[chunk_id].claims if at == key)
-
-    def descriptions_of(self, pair: Pair, allowed: Collection[int] | None = None) -> Sequence[str]:
-        """What chunks say of a relation, in their order, each text once."""
-        if allowed is not None:
-            return self._said_between(pair, allowed)
-        if pair not in self._descriptions:
-            self._descriptions[pair] = self._said_between(pair, None)
-        return self._descriptions[pair]
-
-    def _said_between(self, pair: Pair, allowed: Collection[int] | None) -> list[str]:
-        texts: dict[str, None] = {}
-        for chunk_id in _allowed(self.edges[pair].chunks, allowed):
-            for at, relation in self._placed[chunk_id].relations:
-                if at == pair and relation.description:
-                    texts[relation.description] = None
-        return list(texts)
 
     @property
     def matrix(self) -> Matrix:
@@ -278,6 +266,9 @@ class Graph:
         if self._matrix is None:
             self._matrix = Matrix.of(self)
         return self._matrix
+
+
+_Part = Iterable[tuple[str | Pair, Mention | Relation]]
 
 
 class Placed(NamedTuple):

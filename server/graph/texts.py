@@ -38,8 +38,8 @@ class Texts:
 
     def of(self, graph: Graph, summaries: Summaries, reports: Iterable[Report]) -> Iterator[tuple[str, Said]]:
         """All that is said now, as (item, what)."""
-        changed = self._changed(graph, summaries)
-        self._forget(changed)
+        if changed := self._changed(graph, summaries):
+            self._forget(changed)
         for key in changed:
             if key in graph.nodes:
                 self._read(graph, key)

@@ -150,14 +150,12 @@ class Reports:
 
 def forget_reports(context: KBContext, kb: KnowledgeBase) -> None:
     """Drop the reports of communities of which a chunk has gone."""
-    with context.db.read() as sql:
-        stored = graph_reports.everything(sql, kb.generation.id)
-    if not stored:
-        return
     with opened(context, kb) as index:
-        stale = [one.report.community for one in stored if not index.graph.extractions.keys() >= one.made_of]
-    with context.db.write(kb.id) as sql:
-        graph_reports.drop(sql, kb.generation.id, stale)
+        there = index.graph.extractions.keys()
+        stale = [one.report.community for one in index.reports if not there >= one.made_of]
+    if stale:
+        with context.db.write(kb.id) as sql:
+            graph_reports.drop(sql, kb.generation.id, stale)
 
 
 @dataclass(frozen=True, slots=True)
