@@ -125,7 +125,6 @@ class Runtime:
         """Clear away what a crash left, and let the workers begin."""
         drop_expired(self.service.context)
         sweep(self.service.context)
-        drop_doomed(self.service.context)
         resume_builds(self.service.context)
         self.service.runner.start()
         threading.Thread(target=self.models.warm, name="warm", daemon=True).start()
