@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.db.graphs import dump, load
-from server.domain import Edits, Extraction, Mention, Relation
+from server.domain import Claim, Edits, Extraction, Mention, Relation
 from server.graph import views
 from server.graph.graph import Graph
 from server.graph.identity import candidate_names, entity_key, grounded
 from server.graph.search import GRAPH_MODES, GraphMode, GraphSearch
+from server.graph.texts import Texts
 
+SAID = ("", "wrote letters", "kept a lamp", "写信")
 NAMES = ("Ada", "ada", "Bo Li", "李白", "Corp", "D-1")
 
 
@@ -24,7 +28,8 @@ def say(*names: str, relations: tuple[tuple[str, str], ...] = (), kind: str = ""
 @st.composite
 def mentions(draw: st.DrawFn) -> Mention:
     kind = draw(st.sampled_from(("", "person", "place", "concept")))
-    return Mention(draw(st.sampled_from(NAMES)), kind, "", tuple(draw(st.lists(st.sampled_from(NAMES), max_size=1))))
+    said = draw(st.sampled_from(SAID))
+    return Mention(draw(st.sampled_from(NAMES)), kind, said, tuple(draw(st.lists(st.sampled_from(NAMES), max_size=1))))
 
 
 @st.composite
@@ -33,7 +38,12 @@ def extractions(draw: st.DrawFn) -> Extraction:
     names = [one.name for one in found]
     pairs = [(a, b) for a in names for b in names if entity_key(a) != entity_key(b)]
     relations = draw(st.lists(st.sampled_from(pairs), max_size=4)) if pairs else []
-    return Extraction(tuple(found), tuple(Relation(a, b, "knows") for a, b in relations))
+    said = st.sampled_from(SAID)
+    return Extraction(
+        tuple(found),
+        tuple(Relation(a, b, "knows", draw(said)) for a, b in relations),
+        tuple(Claim(name, description=draw(said), quote="x") for name in names[:1]),
+    )
 
 
 EDITS = (
@@ -45,12 +55,21 @@ EDITS = (
 )
 
 
+def told(graph: Graph, texts: Texts) -> tuple[Any, ...]:
+    """All that is shown of a graph."""
+    return (
+        {key: (graph.shown(key), graph.descriptions(key), list(graph.claims(key))) for key in graph.nodes},
+        {pair: graph.descriptions_of(pair) for pair in graph.edges},
+        dict(texts.of(graph, {}, ())),
+    )
+
+
 @given(st.lists(st.tuples(st.integers(1, 6), st.none() | extractions()), max_size=25), st.sampled_from(EDITS))
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_any_history_gives_the_graph_of_what_is_left(
     history: list[tuple[int, Extraction | None]], edits: Edits
 ) -> None:
-    graph = Graph(edits)
+    graph, texts = Graph(edits), Texts()
     left: dict[int, Extraction] = {}
     for chunk_id, found in history:
         if found is None:
@@ -59,10 +78,12 @@ def test_any_history_gives_the_graph_of_what_is_left(
         else:
             graph.put(chunk_id, found)
             left[chunk_id] = found
+        told(graph, texts)  # what is kept of it must go with what it was made of
     fresh = Graph(edits)
     fresh.update(left.items())
     assert (graph.nodes, graph.edges) == (fresh.nodes, fresh.edges)
     assert all(graph.around(key) == fresh.around(key) for key in fresh.nodes)
+    assert told(graph, texts) == told(fresh, Texts())
 
 
 def test_names_that_chunks_give_one_entity_are_one() -> None:
