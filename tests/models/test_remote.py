@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from configs import ChatModelSettings, EmbeddingModelSettings
 from server.errors import ConfigurationError, EmbeddingError, LLMError
@@ -18,7 +23,7 @@ from server.models.fake import FakeEmbedding
 from server.models.fake_llm import FakeLLM, Reply
 from server.models.langchain_chat import LangChainChat
 from server.models.remote import LangChainEmbedding, OpenAIEmbedding
-from tests.conftest import URLS
+from tests.conftest import URLS, ThreadServer
 
 
 class Moody(FakeEmbedding):
@@ -69,6 +74,55 @@ def test_a_model_that_refuses_everything_has_failed(model: OpenAIEmbedding, llm:
         model.embed_passages(["a", "b"])
     with pytest.raises(EmbeddingError):
         model.embed_query("a")
+
+
+def test_a_question_is_embedded_once_and_a_failure_is_not_kept(model: OpenAIEmbedding, llm: FakeLLM) -> None:
+    llm.embedder = Moody(most=0)
+    with pytest.raises(EmbeddingError):
+        model.embed_query("a")
+    llm.embedder = Moody()
+    first = model.embed_query("a")
+    llm.embedder = Moody(most=0)
+    assert model.embed_query("a") is first
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 1.0  # all who ask share it
+    with pytest.raises(EmbeddingError):
+        model.embed_query("b")
+
+
+async def _no_embeddings(_: Request) -> Response:
+    return JSONResponse({"error": {"message": "no such deployment"}})
+
+
+async def _one_is_nan(request: Request) -> Response:
+    count = len((await request.json())["input"])
+    rows = ", ".join(f'{{"index": {at}, "embedding": [{"NaN" if at == 1 else 0.5}, 1.0]}}' for at in range(count))
+    return Response(f'{{"data": [{rows}]}}', media_type="application/json")
+
+
+@pytest.fixture
+def odd() -> Iterator[Callable[[Callable[[Request], Awaitable[Response]]], OpenAIEmbedding]]:
+    """A model whose server answers 200 with what a function says."""
+    with ExitStack() as stack:
+
+        def made(answer: Callable[[Request], Awaitable[Response]]) -> OpenAIEmbedding:
+            app = Starlette(routes=[Route("/v1/embeddings", answer, methods=["POST"])])
+            port = stack.enter_context(ThreadServer(app)).port
+            found = OpenAIEmbedding(EmbeddingModelSettings(name="m", base_url=f"http://127.0.0.1:{port}/v1"))
+            stack.callback(found.close)
+            return found
+
+        yield made
+
+
+def test_an_answer_without_embeddings_is_no_answer(odd: Callable[[Any], OpenAIEmbedding]) -> None:
+    with pytest.raises(EmbeddingError, match="did not answer with embeddings"):
+        odd(_no_embeddings).embed_passages(["a"])
+
+
+def test_a_vector_that_is_not_a_number_stands_alone(odd: Callable[[Any], OpenAIEmbedding]) -> None:
+    vectors = odd(_one_is_nan).embed_passages(["a", "b", "c"])
+    assert [at for at, vector in enumerate(vectors) if np.isnan(vector).any()] == [1]
 
 
 def test_a_model_out_of_reach_is_named() -> None:
