@@ -118,10 +118,8 @@ class _Rebuild:
     def swap(self) -> bool:
         """Point searchers to the new generation, unless a file came in between. A move looks first whether all has
         arrived, and keeps the old one."""
-        service, moving = (
-            KBServiceFactory.get_service_of_generation(self.kb.name, self.new),
-            self.job.payload.get("keep"),
-        )
+        service = KBServiceFactory.get_service_of_generation(self.kb.name, self.new)
+        moving = self.job.payload.get("keep")
         service.catch_up()
         if moving:
             verify(service, self.new, self.new)
